@@ -1,0 +1,79 @@
+"""What an engine is, and what it is given: the contract between a launch and whatever executes its grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tritontrace import events
+    from tritontrace.engines.memory import AddressSpace
+    from tritontrace.kernels.arguments import BoundLaunch
+    from tritontrace.launch import Launch
+
+__all__ = ["Engine", "EngineRun", "LaunchHooks"]
+
+Hook = Callable[[Any], Any]
+
+
+@dataclass(slots=True)
+class LaunchHooks:
+    """Every client's hooks for one launch, resolved to flat tuples (empty when nobody listens).
+
+    Keys of `before`, `after` and `replace` are event classes (`events.Load`, ...). A `replace` hook gets the
+    event and returns what stands in for the operation's result: a value broadcastable to ``[P, *block]`` for
+    `Load` and `Dot` (a tuple for `Reduce`); for `Store`, `Print` and `Assert` it returns nothing and the operation
+    is not performed; for `Atomic` it returns the old value and memory is not changed. `before` and `after` are
+    called around it all the same.
+
+    `loop_override` gets a `Loop` event and returns None (the loop runs as written) or, for a ``for`` loop, a
+    triple (lower, upper, step) of ints that stands in for the loop's bounds.
+    """
+
+    before: dict[type[events.Event], tuple[Hook, ...]] = field(default_factory=dict)
+    after: dict[type[events.Event], tuple[Hook, ...]] = field(default_factory=dict)
+    replace: dict[type[events.Event], Hook] = field(default_factory=dict)
+    loop_before: tuple[Hook, ...] = ()
+    loop_iteration: tuple[Hook, ...] = ()
+    loop_after: tuple[Hook, ...] = ()
+    loop_override: Hook | None = None
+
+    def wants(self, event_class: type[events.Event]) -> bool:
+        """True if any hook listens to this class of events."""
+        return event_class in self.before or event_class in self.after or event_class in self.replace
+
+    @property
+    def wants_loops(self) -> bool:
+        """True if any loop hook is there."""
+        return bool(self.loop_before or self.loop_iteration or self.loop_after or self.loop_override)
+
+
+@dataclass(slots=True)
+class EngineRun:
+    """One execution of a grid: everything that belongs to it and to no other launch.
+
+    `strict_bounds`: raise `OutOfBoundsError` at the end if an access left the known memory (no sanitizer listens).
+    """
+
+    launch: Launch
+    bound: BoundLaunch
+    grid: tuple[int, int, int]
+    hooks: LaunchHooks
+    memory: AddressSpace
+    strict_bounds: bool = True
+    max_steps: int | None = None
+    programs: Any = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """Executes launches. One instance serves the whole process and every thread at once."""
+
+    name: str
+
+    def prepare(self, bound: BoundLaunch) -> None:
+        """Compile (or find in the cache) what `run` needs; raises before anything was written to memory."""
+
+    def run(self, run: EngineRun) -> None:
+        """Execute every program of the grid and send the events; sets `run.launch.completed`."""
