@@ -1,0 +1,81 @@
+# Every target that needs the environment makes it first. On a fresh machine `make demo` and `make test` are all there is to do.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+TRITON ?= 3.8.0
+# Extra words for pip, for instance an index that serves torch's CPU builds.
+PIP_ARGS ?=
+# Tests run in this many processes; each computes on one thread.
+JOBS ?= 2
+REV1 ?= HEAD~1
+REV2 ?= HEAD
+BENCH_ARGS ?=
+MATRIX ?= 3.6.0 3.8.0 3.9.0
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
+RUN := OMP_NUM_THREADS=1 $(BIN)/python
+# The one place where the version under test may differ from the pin.
+CONSTRAINTS := $(VENV)/constraints.txt
+
+.PHONY: help install demo test test-fast test-liger test-matrix lint types format bench bench-compare clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+install: $(STAMP)  ## make the environment in .venv
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	sed 's/^triton==.*/triton==$(TRITON)/' constraints.txt > $(CONSTRAINTS)
+# torch comes alone and pinned, first: asked for together with the rest, an unpinned torch may bring gigabytes of CUDA.
+	$(PIP) -c $(CONSTRAINTS) "$$(grep '^torch==' constraints.txt)"
+# A CUDA build of torch demands one exact Triton: then that one is used. The CPU build demands none.
+	@if $(BIN)/python -c 'from importlib.metadata import requires; import sys; sys.exit(not any(r.startswith("triton") for r in requires("torch")))'; then \
+	  echo "This torch brings its own Triton, which is used in place of $(TRITON) (with torch's CPU build, the pinned one is)."; \
+	  sed -i '/^triton==/d' $(CONSTRAINTS); \
+	fi
+	$(PIP) -c $(CONSTRAINTS) -e '.[dev]'
+	touch $@
+
+demo: $(STAMP)  ## run a kernel with a planted fault under the sanitizer and print the report
+	$(RUN) examples/demo.py
+
+test: $(STAMP)  ## the test suite
+	$(RUN) -m pytest -n $(JOBS) -m "not liger"
+
+test-fast: $(STAMP)  ## the test suite without its slow tests
+	$(RUN) -m pytest -n $(JOBS) -m "not liger and not slow"
+
+test-liger:  ## Liger-Kernel's operations, in an environment of their own (.venv-liger)
+	$(MAKE) install VENV=.venv-liger
+	.venv-liger/bin/python -m pip install --quiet -c constraints.txt --no-deps $(PIP_ARGS) liger-kernel
+	OMP_NUM_THREADS=1 .venv-liger/bin/python -m pytest -n $(JOBS) -m liger tests/liger
+
+test-matrix:  ## the test suite on each supported Triton, each in an environment of its own
+	set -e; for version in $(MATRIX); do \
+	  echo "== triton $$version"; \
+	  $(MAKE) test VENV=.venv-triton-$$version TRITON=$$version; \
+	done
+
+lint: $(STAMP)  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check tritontrace
+
+types: $(STAMP)  ## mypy, strict
+	$(BIN)/mypy
+
+format: $(STAMP)  ## let ruff lay out the sources
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format tritontrace
+
+bench: $(STAMP)  ## ours against TRITON_INTERPRET=1; BENCH_ARGS=--quick for a short run
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-compare: $(STAMP)  ## two commits in alternating rounds: make bench-compare REV1=main REV2=HEAD
+	$(BIN)/python -m benchmarks.compare $(REV1) $(REV2) $(BENCH_ARGS)
+
+clean:  ## remove caches and the environments made here
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
