@@ -1,0 +1,1 @@
+"""Example kernels and the demo of ``make demo``."""
