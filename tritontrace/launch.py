@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritontrace.findings import Finding
+
+if TYPE_CHECKING:
+    from tritontrace.engines.memory import AddressSpace
 
 __all__ = ["LAUNCH_SCHEMA_VERSION", "ArgumentInfo", "Launch"]
 
@@ -81,6 +84,8 @@ class Launch:
     findings: list[Finding] = field(default_factory=list)
     records: dict[str, list[Any]] = field(default_factory=dict)
     compiled: list[Any] = field(default_factory=list)
+    memory: AddressSpace | None = field(default=None, repr=False)
+    """The memory that the launch may touch while it runs; None before and after."""
 
     def argument(self, name: str) -> ArgumentInfo:
         """The argument `name`; raises `KeyError` that lists the names there are."""
