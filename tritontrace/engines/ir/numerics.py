@@ -1,0 +1,288 @@
+"""Number formats: how a value of each IR element type is computed with, and how it lies in memory.
+
+Integers are numpy's signed integers of their width (``i1`` is bool), pointers are int64 byte addresses. The
+16-bit and 8-bit floats are held as float32 and rounded to their format after each operation by one cast of
+numpy's or ml_dtypes' (arithmetic in those dtypes themselves is several times slower, arithmetic on bit patterns
+is wrong). Every function takes and gives arrays of any shape and never writes to its argument; a result may be
+its argument itself where nothing had to change. The caller silences numpy's floating-point warnings.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "bits_of",
+    "compute_dtype",
+    "convert",
+    "element_bytes",
+    "float_to_int",
+    "from_bits",
+    "from_memory",
+    "memory_dtype",
+    "parse_float",
+    "round_bf16",
+    "round_bf16_rtz",
+    "round_f16",
+    "round_f16_rtz",
+    "round_tf32",
+    "round_to",
+    "to_memory",
+    "unsigned_dtype",
+]
+
+Array = npt.NDArray[Any]
+
+_F8: dict[str, Any] = {
+    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
+    "f8E5M2": ml_dtypes.float8_e5m2,
+    "f8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
+    "f8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+    "f8E4M3B11FNUZ": ml_dtypes.float8_e4m3b11fnuz,
+}
+_F8_MAX = {name: np.float32(ml_dtypes.finfo(dtype).max) for name, dtype in _F8.items()}
+
+_COMPUTE: dict[str, npt.DTypeLike] = {
+    "f64": np.float64,
+    "f32": np.float32,
+    "f16": np.float32,
+    "bf16": np.float32,
+    "i1": np.bool_,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "index": np.int64,
+    **dict.fromkeys(_F8, np.float32),
+}
+_MEMORY: dict[str, npt.DTypeLike] = {
+    **_COMPUTE,
+    "f16": np.float16,
+    "bf16": np.uint16,
+    "i1": np.uint8,
+    **dict.fromkeys(_F8, np.uint8),
+}
+
+
+@lru_cache(maxsize=512)
+def compute_dtype(element: str) -> np.dtype[Any]:
+    """The dtype that values of `element` are held in while they are computed with."""
+    if element.startswith("ptr<"):
+        return np.dtype(np.int64)
+    try:
+        return np.dtype(_COMPUTE[element])
+    except KeyError:
+        raise ValueError(f"no number format for element type {element!r}") from None
+
+
+@lru_cache(maxsize=512)
+def memory_dtype(element: str) -> np.dtype[Any]:
+    """The dtype through which memory that holds `element` is viewed (bits for formats numpy lacks)."""
+    if element.startswith("ptr<"):
+        return np.dtype(np.int64)
+    try:
+        return np.dtype(_MEMORY[element])
+    except KeyError:
+        raise ValueError(f"no number format for element type {element!r}") from None
+
+
+def element_bytes(element: str) -> int:
+    """Bytes that one element takes in memory (``i1`` takes one)."""
+    return memory_dtype(element).itemsize
+
+
+def unsigned_dtype(element: str) -> np.dtype[Any]:
+    """The unsigned integer dtype as wide as `element` is while computed with."""
+    return np.dtype(f"u{compute_dtype(element).itemsize}")
+
+
+# -- rounding ---------------------------------------------------------------------------------------------------
+
+
+def round_f16(x: Array) -> Array:
+    """`x` (float32 or float64) rounded to nearest even f16, as float32."""
+    return x.astype(np.float16).astype(np.float32)
+
+
+def round_bf16(x: Array) -> Array:
+    """`x` (float32 or float64) rounded to nearest even bf16, as float32."""
+    if x.dtype == np.float64:
+        x = _odd_f32(x)
+    return x.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+def round_f16_rtz(x: Array) -> Array:
+    """`x` rounded towards zero to f16, as float32: finite values never become infinite."""
+    y = x.astype(np.float16)
+    too_far = np.abs(y.astype(x.dtype)) > np.abs(x)
+    y = np.where(too_far, np.nextafter(y, np.float16(0)), y)
+    return y.astype(np.float32)
+
+
+def round_bf16_rtz(x: Array) -> Array:
+    """`x` rounded towards zero to bf16, as float32: finite values never become infinite."""
+    if x.dtype == np.float64:
+        x = _odd_f32(x)
+    y = (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    # a NaN whose payload lies in the low bits only would turn into an infinity
+    return np.where(np.isnan(x), np.float32(np.nan), y)
+
+
+def _odd_f32(x: Array) -> Array:
+    """float64 `x` as float32 rounded to odd, so that a second rounding to a narrower format rounds only once."""
+    y = x.astype(np.float32)
+    back = y.astype(np.float64)
+    bits = y.view(np.uint32)
+    bits = np.where(np.abs(back) > np.abs(x), bits - np.uint32(1), bits)
+    inexact = (back != x) & ~np.isnan(x)
+    return (bits | inexact).astype(np.uint32).view(np.float32)
+
+
+def _round_f8(x: Array, element: str) -> Array:
+    # Triton's conversions saturate (`satfinite`), infinities included; ml_dtypes would give NaN or infinity
+    top = _F8_MAX[element]
+    if x.dtype == np.float64:
+        x = _odd_f32(x)
+    return np.clip(x, -top, top).astype(_F8[element]).astype(np.float32)
+
+
+def round_to(x: Array, element: str, mode: str = "rtne") -> Array:
+    """`x` (any float array) rounded to `element`, in its compute dtype. `mode`: ``"rtne"`` or ``"rtz"``."""
+    if element == "f32":
+        return x if x.dtype == np.float32 else x.astype(np.float32)
+    if element == "f64":
+        return x if x.dtype == np.float64 else x.astype(np.float64)
+    if element == "f16":
+        return round_f16_rtz(x) if mode == "rtz" else round_f16(x)
+    if element == "bf16":
+        return round_bf16_rtz(x) if mode == "rtz" else round_bf16(x)
+    if element in _F8:
+        return _round_f8(x, element)
+    raise ValueError(f"{element!r} is not a floating-point element type")
+
+
+def round_tf32(x: Array, mode: str = "rna") -> Array:
+    """float32 `x` with TF32's 10 fraction bits.
+
+    `mode`: ``"rna"``, to nearest with ties away from zero, as ``cvt.rna.tf32.f32`` does; ``"rtz"``, truncated, as
+    tensor cores read plain float32 operands.
+    """
+    bits = x.view(np.uint32)
+    if mode == "rna":
+        bits = bits + np.uint32(0x1000)
+    rounded = (bits & np.uint32(0xFFFFE000)).view(np.float32)
+    finite = np.isfinite(x)
+    return rounded if finite.all() else np.where(finite, rounded, x)
+
+
+def convert(x: Array, source: str, target: str, mode: str = "rtne") -> Array:
+    """A value of float element `source` converted to float element `target`; widening is exact."""
+    if source == target or (target == "f32" and source != "f64"):
+        return x
+    if target == "bf16" and source in _F8:
+        return x  # bf16 holds every value of the 8-bit formats
+    if target == "f16" and source in ("f8E5M2", "f8E4M3FN", "f8E4M3FNUZ", "f8E4M3B11FNUZ"):
+        return x
+    return round_to(x, target, mode)
+
+
+def float_to_int(x: Array, element: str, *, unsigned: bool = False) -> Array:
+    """`x` (a float value as computed with, float32 or float64) truncated to integer `element`, as PTX's ``cvt.rzi``.
+
+    Values outside saturate. NaN gives 0, or, when either side has 64 bits, the sign bit alone. There is no 8-bit
+    conversion on GPUs: the compiler converts to 16 bits and drops the upper half.
+    """
+    if element == "i1":
+        return float_to_int(x, "i16", unsigned=unsigned).astype(np.uint16) % 2 == 1
+    dtype = compute_dtype(element)
+    bits = max(dtype.itemsize * 8, 16)
+    wide = bits == 64 or x.dtype == np.float64
+    if not unsigned and bits == 32 and not wide:
+        # the common case in one pass: both x86 (INT_MIN) and Arm (saturated) leave no doubt about what needs a fix
+        y = x.astype(np.int32)
+        if y.size == 0 or (int(y.min()) > -(2**31) and int(y.max()) < 2**31 - 1):
+            if not np.isnan(x).any():
+                return y
+    low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    exact = x.astype(np.float64)
+    work = np.dtype(f"u{bits // 8}" if unsigned else f"i{bits // 8}")
+    # float64 has no 2**63 - 1 or 2**64 - 1, so compare against the power of two above
+    over = exact >= float(high + 1)
+    under = exact <= float(low)
+    nan = np.isnan(exact)
+    inside = np.where(over | under | nan, 0.0, exact)
+    if bits == 64 and unsigned:
+        upper = inside >= 2.0**63
+        y = np.where(upper, inside - 2.0**63, inside).astype(np.int64).view(np.uint64)
+        y = np.where(upper, y | np.uint64(2**63), y)
+    else:
+        y = inside.astype(np.int64).astype(work)
+    y = np.where(over, work.type(high), y)
+    y = np.where(under, work.type(low), y)
+    if wide:
+        y = np.where(nan, np.array(1 << (bits - 1), f"u{bits // 8}").view(work)[()], y)
+    return y.astype(work).view(f"i{bits // 8}").astype(dtype)
+
+
+# -- memory and bits --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=16)
+def _f8_table(element: str) -> Array:
+    table: Array = np.arange(256, dtype=np.uint8).view(_F8[element]).astype(np.float32)
+    table.flags.writeable = False
+    return table
+
+
+def from_memory(raw: Array, element: str) -> Array:
+    """What lies in memory (an array of `memory_dtype(element)`) as values to compute with."""
+    if element == "bf16":
+        return np.left_shift(raw, 16, dtype=np.uint32).view(np.float32)
+    if element == "f16":
+        return raw.astype(np.float32)
+    if element in _F8:
+        return _f8_table(element)[raw]
+    if element == "i1":
+        return raw != 0
+    return raw
+
+
+def to_memory(x: Array, element: str) -> Array:
+    """Values of `element` (already rounded to it) as they lie in memory, an array of `memory_dtype(element)`."""
+    if element == "bf16":
+        return (x.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    if element == "f16":
+        return x.astype(np.float16)
+    if element in _F8:
+        return x.astype(_F8[element]).view(np.uint8)
+    if element == "i1":
+        return x.view(np.uint8)
+    return x
+
+
+def bits_of(x: Array, element: str) -> Array:
+    """The bit patterns of values of `element`, as signed integers of the element's width."""
+    if element == "i1" or element == "index" or element[0] in "ip":
+        return x
+    raw = to_memory(x, element)
+    return raw.view(f"i{raw.dtype.itemsize}")
+
+
+def from_bits(bits: Array, element: str) -> Array:
+    """Values of `element` from their bit patterns (integers of the element's width)."""
+    if element == "i1" or element == "index" or element[0] in "ip":
+        return bits
+    return from_memory(bits.view(memory_dtype(element)), element)
+
+
+def parse_float(text: str, element: str) -> Array:
+    """The value that a float literal of MLIR's text stands for (decimal, or the bits in hex), shape ``()``."""
+    if text.startswith(("0x", "0X")):
+        raw = np.array(int(text, 16), f"u{element_bytes(element)}")
+        return np.asarray(from_memory(raw.view(memory_dtype(element)), element))
+    return np.asarray(round_to(np.array(float(text), np.float64), element))
