@@ -1,0 +1,150 @@
+"""From a bound launch to the text of the kernel's own IR, by Triton's frontend run on shadows.
+
+The module is the raw one that the frontend makes: Triton's passes drop accesses (even its inliner deletes a dead load),
+and an engine that reports accesses must see them all. It is printed in MLIR's generic form, which one small parser can
+read. MLIR prints that form for a module that does not verify, so a function with an empty block is added at the end; it
+has no name that the kernel could use, and readers drop it (`UNTERMINATED`).
+
+What the options of the target would refuse is allowed here, because the question is what the kernel computes:
+every fp8 type, and a `tl.dot` of any size.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tritontrace.engines.ir.shadows import ShadowWorld, UsedGlobal, ast_to_ttir
+from tritontrace.kernels import compat
+from tritontrace.kernels.arguments import BoundLaunch
+from tritontrace.kernels.targets import backend_for
+from tritontrace.kernels.weak import WeakIdentityMap
+
+__all__ = ["UNTERMINATED", "Lowered", "Slot", "lower"]
+
+UNTERMINATED = "__tritontrace_unterminated"
+"""Name of the function without a terminator that makes MLIR print the generic form."""
+
+_FP8 = ("fp8e4b15", "fp8e4b8", "fp8e4nv", "fp8e5", "fp8e5b16")
+
+Part = str | tuple[str, int]
+Slot = tuple[int, Part]
+"""Where an argument of the entry function comes from: (index into ``bound.leaves``, part).
+
+The part is ``"value"`` for a tensor (its address) or a scalar. A host `TensorDescriptor` takes several arguments, in this
+order: ``"desc"`` (the ``!tt.tensordesc`` itself), ``("shape", i)`` (i32) for each dimension, ``("stride", i)`` (i64, elements)
+for each dimension.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A kernel's IR for one specialization. `globals_check` raises if a global it was made from has changed since."""
+
+    text: str
+    entry: str
+    slots: tuple[Slot, ...]
+    globals_check: Callable[[], None]
+
+
+class _GlobalsWatch:
+    """The globals that the lowerings of one kernel read, with the values they had first."""
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[str, int], UsedGlobal] = {}
+        self._watched: tuple[UsedGlobal, ...] = ()
+        self._lock = threading.Lock()
+
+    def add(self, used: dict[tuple[str, int], UsedGlobal]) -> None:
+        with self._lock:
+            for key, value in used.items():
+                self._used.setdefault(key, value)
+            self._watched = tuple(self._used.values())
+
+    def check(self) -> None:
+        for name, namespace, original, value in self._watched:
+            now = namespace.get(name)
+            if now is original and _immutable(now):
+                continue
+            if not _same(now, value):
+                raise RuntimeError(f"Global variable {name} has changed since we compiled this kernel, from {value} to {now}")
+
+
+_watches: WeakIdentityMap[_GlobalsWatch] = WeakIdentityMap()
+
+
+def _immutable(value: Any) -> bool:
+    if type(value) is compat.constexpr:
+        value = value.value
+    return isinstance(value, (int, float, str, bytes, type(None)))
+
+
+def _same(now: Any, value: Any) -> bool:
+    try:
+        return bool(now == value)
+    except Exception:  # an object whose comparison fails (an array's has no truth value) is judged by identity alone
+        return now is value
+
+
+def lower(bound: BoundLaunch) -> Lowered:
+    """The IR of `bound`'s kernel for its specialization. Safe on many threads; the text is the same on each.
+
+    Raises Triton's own `CompilationError` for a kernel that its frontend refuses, and `RuntimeError`, as Triton does, where a
+    global that an earlier lowering of the kernel used has another value now.
+    """
+    backend = backend_for(bound.target)
+    world = ShadowWorld(bound.target)
+    watch = _watches.get_or_create(bound.kernel, _GlobalsWatch)
+    watch.check()
+    function = world.shadow(bound.kernel)
+    options = _permissive(backend.parse_options(bound.compile_options()))
+    codegen_functions = {**backend.get_codegen_implementation(options), "min_dot_size": lambda lhs, rhs: (1, 1, 1)}
+    constants = {path: world.shadow(value) for path, value in bound.constexprs.items()}
+    source = compat.ASTSource(function, dict(bound.signature), constants, {})
+    context = compat.ir.context()
+    compat.ir.load_dialects(context)
+    backend.load_dialects(context)
+    module = ast_to_ttir(
+        function,
+        source,
+        context=context,
+        options=options,
+        codegen_fns=codegen_functions,
+        module_map=backend.get_module_map(),
+    )
+    entry = module.get_entry_func_name() if hasattr(module, "get_entry_func_name") else bound.kernel_name
+    text = _generic_text(module, context)
+    watch.add(world.used_globals)
+    return Lowered(text, entry, _slots(bound), watch.check)
+
+
+def _permissive(options: Any) -> Any:
+    # The options classes are frozen and compute fields when made; a copy with the field set keeps those as they are.
+    allowed = copy.copy(options)
+    object.__setattr__(allowed, "supported_fp8_dtypes", tuple(sorted({*options.supported_fp8_dtypes, *_FP8})))
+    return allowed
+
+
+def _generic_text(module: Any, context: Any) -> str:
+    builder = compat.ir.builder(context)
+    function = builder.get_or_insert_function(module, UNTERMINATED, builder.get_function_ty([], []), "private", False)
+    module.push_back(function)
+    function.add_entry_block()
+    text: str = module.str()
+    return text
+
+
+def _slots(bound: BoundLaunch) -> tuple[Slot, ...]:
+    slots: list[Slot] = []
+    for index, leaf in enumerate(bound.leaves):
+        if leaf.type.startswith("tensordesc"):
+            rank = leaf.type.partition("[")[2].partition("]")[0].count(",") + 1
+            slots.append((index, "desc"))
+            slots.extend((index, ("shape", axis)) for axis in range(rank))
+            slots.extend((index, ("stride", axis)) for axis in range(rank))
+        else:
+            slots.append((index, "value"))
+    return tuple(slots)

@@ -1,0 +1,394 @@
+"""Stand-ins for the functions of a kernel while Triton's frontend runs, so that none of the originals is touched.
+
+Triton's frontend hashes every JITFunction it meets, and hashing one computes its cache key and writes `hash` and
+`used_global_vals` to it; a stale `used_global_vals` makes a later launch of the user's own kernel fail. Under
+``TRITON_INTERPRET=1`` the functions of ``triton.language`` themselves are `InterpretedFunction` objects that the frontend
+cannot compile. So the frontend never sees an original. A `ShadowWorld` belongs to one lowering, on one thread; it makes a
+shadow of each function that the kernel reaches (by global name, closure, attribute, tensor member, argument, default) and
+a private code generator asks it about everything it looks up.
+
+The world also knows the target. ``tl.target_info`` asks the driver for it, which may be another one or none; the shadows
+of its functions ask the world.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import logging
+import types
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.language import semantic as _semantic
+
+from tritontrace.kernels import compat
+from tritontrace.kernels.targets import Target
+from tritontrace.kernels.weak import WeakIdentityMap
+
+__all__ = ["ShadowCodeGenerator", "ShadowWorld", "UsedGlobal", "ast_to_ttir"]
+
+logger = logging.getLogger(__name__)
+
+UsedGlobal = tuple[str, dict[str, Any], Any, Any]
+"""A global that a lowering read: its name, the namespace it stands in, the object, and a copy of its value then."""
+
+# Values of these types hold no function and are met most often.
+_PLAIN = frozenset({type(None), bool, int, float, str, tl.tensor, tl.dtype, types.ModuleType, types.BuiltinFunctionType})
+
+_CURRENT_TARGET: Any = compat.require(tl.target_info, "current_target")
+_templates: WeakIdentityMap[dict[str, Any]] = WeakIdentityMap()
+
+
+class _Shadow:
+    """What the shadows have in common: identity instead of Triton's content hash, and a world."""
+
+    shadow_world: ShadowWorld
+    shadow_of: Any
+
+    # Triton's JITCallable.__hash__ is the cache key, which walks all dependencies; identity is what the frontend needs.
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @property
+    def cache_key(self) -> str:
+        return f"shadow:{id(self)}"
+
+
+class ShadowFunction(_Shadow, compat.JITFunction):  # type: ignore[misc]  # Triton's classes are untyped
+    """The stand-in of one ``@triton.jit`` function: same source, same settings, other names for other functions."""
+
+    def __init__(self, original: Any, world: ShadowWorld) -> None:
+        # Not JITFunction.__init__: that would read the source again and write to Triton's registry of functions.
+        state = vars(original) if isinstance(original, compat.JITFunction) else _interpreted_state(original)
+        vars(self).update(state)
+        self.hash = None
+        self.used_global_vals: dict[Any, Any] = {}
+        self.pre_run_hooks: list[Any] = []
+        self.shadow_of = original
+        self.shadow_world = world
+        self._tree: ast.Module | None = None
+        # call_JitFunction takes a parameter's default from here; it may be a function.
+        parameters = self.signature.parameters.values()
+        if any(world.has_functions(parameter.default) for parameter in parameters):
+            self.signature = self.signature.replace(
+                parameters=[parameter.replace(default=world.shadow(parameter.default)) for parameter in parameters]
+            )
+
+    def parse(self) -> ast.Module:
+        if self._tree is None:
+            self._tree = super().parse()
+        return self._tree
+
+    def get_capture_scope(self) -> dict[str, Any]:
+        """The globals and closure variables that the source names, with every function in them shadowed."""
+        function = self.fn
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        scope: dict[str, Any] = {}
+        # Only names in the source can be looked up; a module may hold thousands of others.
+        for name in {node.id for node in ast.walk(self.parse()) if isinstance(node, ast.Name)}:
+            if name in cells:
+                try:
+                    scope[name] = self.shadow_world.shadow(cells[name].cell_contents)
+                except ValueError:  # the variable has no value yet; the frontend says so if the kernel needs it
+                    continue
+            elif name in function.__globals__:
+                scope[name] = self.shadow_world.shadow(function.__globals__[name])
+        return scope
+
+    def global_namespace_of(self, name: str) -> dict[str, Any] | None:
+        """The live dictionary a global name is looked up in; None for a closure variable, which Triton does not watch."""
+        function = self.fn
+        if name in function.__code__.co_freevars or name not in function.__globals__:
+            return None
+        namespace: dict[str, Any] = function.__globals__
+        return namespace
+
+
+class ShadowConstexprFunction(_Shadow, compat.ConstexprFunction):  # type: ignore[misc]  # Triton's classes are untyped
+    """The stand-in of one ``@triton.constexpr_function``; it answers questions about the target from the world."""
+
+    def __init__(self, original: Any, world: ShadowWorld) -> None:
+        vars(self).update(vars(original))
+        self.hash = None
+        self.used_global_vals: dict[Any, Any] = {}
+        self.shadow_of = original
+        self.shadow_world = world
+        self.fn = world.on_target(original.fn)
+
+    def __call__(self, *args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
+        # Triton's own __call__ returns a bare value under TRITON_INTERPRET=1, where this is the compiler all the same.
+        result = self.fn(*map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()})
+        return result if _semantic is None else compat.constexpr(result)
+
+
+class _TargetSemantic(compat.require(_semantic, "TritonSemantic")):  # type: ignore[misc]  # Triton's classes are untyped
+    """Triton's semantics, except that what the target can do is asked of the world and not of a driver."""
+
+    shadow_world: ShadowWorld
+
+    def _has_native_tma(self) -> bool:
+        target = self.shadow_world.target
+        return target.backend == "cuda" and int(target.arch) >= 90
+
+
+class ShadowWorld:
+    """The shadows of one lowering, and what it learned: the globals that were read. Belongs to one thread."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.used_globals: dict[tuple[str, int], UsedGlobal] = {}
+        self._shadows: dict[int, Any] = {}
+        self._on_target: dict[int, tuple[Any, Any]] = {}
+        gpu_target = target.gpu_target
+
+        def current_target() -> Any:
+            return gpu_target
+
+        current_target.__triton_builtin__ = True  # type: ignore[attr-defined]  # how Triton marks what a kernel may call
+        self._current_target = current_target
+
+    # -- functions ------------------------------------------------------------------------------------------------
+
+    def has_functions(self, value: Any) -> bool:
+        """True if `shadow` would return another object."""
+        return self.shadow(value) is not value
+
+    def shadow(self, value: Any) -> Any:
+        """What the frontend sees instead of `value`: the shadow of a function, a container of shadows, else itself."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind is compat.constexpr:
+            inner = self.shadow(value.value)
+            return value if inner is value.value else compat.constexpr(inner)
+        if kind is tuple or kind is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+            items = [self.shadow(item) for item in value]
+            if all(new is old for new, old in zip(items, value, strict=True)):
+                return value
+            return kind(*items) if hasattr(kind, "_fields") else kind(items)
+        if issubclass(kind, _Shadow):
+            return value
+        value = compat.unwrap(value)
+        if compat.is_function(value):
+            return self._shadow_of(value)
+        if value is _CURRENT_TARGET:
+            return self._current_target
+        return value
+
+    def _shadow_of(self, function: Any) -> Any:
+        known = self._shadows.get(id(function))
+        if known is not None:
+            return known
+        made: Any
+        if isinstance(function, compat.BoundConstexprFunction):
+            made = compat.BoundConstexprFunction(function.__self__, self.shadow(function.__func__))
+        elif isinstance(function, compat.ConstexprFunction):
+            made = ShadowConstexprFunction(function, self)
+        elif compat.is_gluon(function):
+            return function
+        else:
+            made = ShadowFunction(function, self)
+        self._shadows[id(function)] = made
+        # A bound function is made anew at each access; keep it, or its id may come again for another one.
+        made.shadow_of = function
+        return made
+
+    def member(self, owner: Any, value: Any) -> Any:
+        """What ``owner.attribute`` is, given what Triton's own lookup found for it."""
+        kind = type(value)
+        if kind is compat.MethodOfValue:
+            return compat.MethodOfValue(value.__self__, self.shadow(value.__func__))
+        if kind is types.MethodType:
+            # Under TRITON_INTERPRET=1 `x.sum` is a plain function that forwards to the InterpretedFunction.
+            inner = _forwarded(value.__func__)
+            return value if inner is None else compat.MethodOfValue(value.__self__, self.shadow(inner))
+        shadow = self.shadow(value)
+        if shadow is not value and isinstance(shadow, ShadowFunction) and isinstance(owner, tl.core.base_value):
+            # Triton bound a JITFunction to its value already; an interpreted one or a proxy came through as it was.
+            return shadow if isinstance(owner, compat.constexpr) else compat.MethodOfValue(owner, shadow)
+        return shadow
+
+    # -- the target -----------------------------------------------------------------------------------------------
+
+    def on_target(self, function: Any) -> Any:
+        """A plain Python function, as it is or as a copy whose global names about the target ask this world."""
+        if not isinstance(function, types.FunctionType):
+            return function
+        known = self._on_target.get(id(function))
+        if known is not None:
+            return known[1]
+        self._on_target[id(function)] = (function, function)  # ends the recursion of functions that call each other
+        replaced: dict[str, Any] = {}
+        for name in function.__code__.co_names:
+            if name in function.__globals__:
+                value = function.__globals__[name]
+                other = self._host_value(value)
+                if other is not value:
+                    replaced[name] = other
+        cells = function.__closure__ or ()
+        contents = [_contents(cell) for cell in cells]
+        new_contents = [self._host_value(value) for value in contents]
+        if not replaced and all(new is old for new, old in zip(new_contents, contents, strict=True)):
+            return function
+        changed = types.FunctionType(
+            function.__code__,
+            {**function.__globals__, **replaced},
+            function.__name__,
+            function.__defaults__,
+            tuple(
+                cell if new is old else types.CellType(new)
+                for cell, new, old in zip(cells, new_contents, contents, strict=True)
+            )
+            or None,
+        )
+        changed.__kwdefaults__ = function.__kwdefaults__
+        changed.__qualname__ = function.__qualname__
+        self._on_target[id(function)] = (function, changed)
+        return changed
+
+    def _host_value(self, value: Any) -> Any:
+        """What Python code that runs at compile time sees for a global of its own."""
+        if value is _CURRENT_TARGET:
+            return self._current_target
+        if isinstance(value, types.ModuleType):
+            return self._host_module(value)
+        if isinstance(value, compat.ConstexprFunction) and not isinstance(value, _Shadow):
+            return self._shadow_of(value) if self.on_target(value.fn) is not value.fn else value
+        return value
+
+    def _host_module(self, module: types.ModuleType) -> types.ModuleType:
+        # `tl.target_info.is_cuda()` in Python code goes through modules: copies of the (at most three) modules on the
+        # way, with the functions replaced. Triton's own modules stay as they are.
+        known = self._on_target.get(id(module))
+        if known is not None:
+            other: types.ModuleType = known[1]
+            return other
+        replaced: dict[str, Any] = {}
+        if module is tl.target_info:
+            replaced = {
+                name: self.shadow(value)
+                for name, value in vars(module).items()
+                if value is _CURRENT_TARGET or isinstance(value, compat.ConstexprFunction)
+            }
+        elif module is tl:
+            replaced = {"target_info": self._host_module(tl.target_info)}
+        elif module is triton:
+            replaced = {"language": self._host_module(tl)}
+        if not replaced:
+            return module
+        copied = types.ModuleType(module.__name__, module.__doc__)
+        vars(copied).update(vars(module))
+        vars(copied).update(replaced)
+        self._on_target[id(module)] = (module, copied)
+        return copied
+
+    # -- what was read --------------------------------------------------------------------------------------------
+
+    def record_global(self, function: ShadowFunction, name: str, value: Any) -> None:
+        """Remember that `function` read the global `name`, as Triton does for what may change between launches."""
+        namespace = function.global_namespace_of(name)
+        if namespace is None or value is None or not _can_change(value):
+            return
+        key = (name, id(namespace))
+        if key not in self.used_globals:
+            original = namespace.get(name)
+            self.used_globals[key] = (name, namespace, original, copy.deepcopy(original))
+
+
+def _can_change(value: Any) -> bool:
+    """Triton's rule for a global worth watching: not a module, a function, or something of the language itself."""
+    if isinstance(value, types.ModuleType) or getattr(value, "__triton_builtin__", False):
+        return False
+    if isinstance(value, compat.constexpr):
+        return not isinstance(value.value, compat.JITCallable)
+    return not callable(value)
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, compat.constexpr) else value
+
+
+def _forwarded(function: Any) -> Any:
+    """The InterpretedFunction that a member function of ``tl.tensor`` forwards to, or None."""
+    interpreted = compat.interpreted_function_class()
+    if interpreted is None or getattr(function, "__module__", None) != tl.core.__name__:
+        return None
+    for cell in getattr(function, "__closure__", None) or ():
+        value = _contents(cell)
+        if type(value) is interpreted:
+            return value
+    return None
+
+
+def _interpreted_state(original: Any) -> dict[str, Any]:
+    """The attributes that a JITFunction of an InterpretedFunction's source has; kept while the original lives."""
+
+    def create() -> dict[str, Any]:
+        made = object.__new__(compat.JITFunction)
+        initialise = compat.JITFunction.__init__
+        if "_triton_jit_function_registry" in initialise.__code__.co_names:
+            # The registry is for kernels of the user; the entry there, if any, is not ours to replace.
+            initialise = compat.function_with_globals(initialise, {"_triton_jit_function_registry": {}})
+        initialise(made, original.fn, **compat.require(original, "kwargs"))
+        return vars(made)
+
+    return _templates.get_or_create(original, create)
+
+
+class ShadowCodeGenerator(compat.CodeGenerator):  # type: ignore[misc]  # Triton's classes are untyped
+    """Triton's code generator over shadows: every function it looks up or is given goes through the world."""
+
+    def __init__(self, context: Any, prototype: Any, gscope: Any, *args: Any, jit_fn: ShadowFunction, **kwargs: Any) -> None:
+        self.shadow_world = jit_fn.shadow_world
+        super().__init__(context, prototype, gscope, *args, jit_fn=jit_fn, **kwargs)
+        self.semantic = _TargetSemantic(self.builder)
+        self.semantic.shadow_world = self.shadow_world
+
+    def _define_name_lookup(self) -> Any:
+        lookup = super()._define_name_lookup()
+        world = self.shadow_world
+
+        def shadow_lookup(name: str) -> Any:
+            value = lookup(name)
+            if name not in self.lscope and name in self.gscope and not self.visiting_arg_default_value:
+                world.record_global(self.jit_fn, name, value)
+            return value
+
+        return shadow_lookup
+
+    def visit(self, node: Any) -> Any:
+        value = super().visit(node)
+        return value if type(value) in _PLAIN else self.shadow_world.shadow(value)
+
+    def get_Attribute(self, lhs: Any, attr: Any) -> Any:  # noqa: N802 - the name is Triton's
+        return self.shadow_world.member(lhs, super().get_Attribute(lhs, attr))
+
+    def call_JitFunction(self, fn: Any, args: Any, kwargs: Any, *rest: Any, **named: Any) -> Any:  # noqa: N802 - Triton's
+        # Built-in operations call this with combine functions that never went through a lookup.
+        return _call_jit_function(self, self.shadow_world.shadow(fn), args, kwargs, *rest, **named)
+
+
+# Triton's code names the class it makes for a callee, and for the kernel itself, by a global name.
+_call_jit_function = compat.function_with_globals(
+    compat.require(compat.CodeGenerator, "call_JitFunction"), {"CodeGenerator": ShadowCodeGenerator}
+)
+
+
+def _print_module(module: Any) -> None:
+    logger.debug("the module that did not verify:\n%s", module)
+
+
+ast_to_ttir = compat.function_with_globals(
+    compat.AST_TO_TTIR, {"CodeGenerator": ShadowCodeGenerator, "print": _print_module}
+)
