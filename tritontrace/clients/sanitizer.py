@@ -1,0 +1,316 @@
+"""The sanitizer: every address of every program is checked against the memory it may touch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tritontrace import events
+from tritontrace.clients.base import Client, OpCallbacks
+from tritontrace.clients.extents import Extent
+from tritontrace.findings import Finding
+
+if TYPE_CHECKING:
+    from tritontrace.launch import ArgumentInfo, Launch
+
+__all__ = ["Sanitizer"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_COMPACT_ABOVE = 1 << 20
+"""Rows of (program, element) after which repetitions are dropped, so that a faulty loop does not fill the memory."""
+
+
+class Sanitizer(Client):
+    """Finds loads, stores and atomics outside of what they may touch; masked-off lanes are never reported.
+
+    With ``bounds="view"`` (the default) an access through a tensor argument must hit one of the view's own elements: the
+    gaps of a strided view and its neighbours in the same storage are out of bounds. With ``bounds="storage"`` the whole
+    storage is allowed. A pointer whose argument is not known (one read from memory) may touch any tensor argument,
+    registered memory and live torch storages.
+
+    The engine performs no access outside known memory: such a load gives `other` or 0, such a store writes nothing.
+    """
+
+    name = "sanitizer"
+    handles_out_of_bounds = True
+    """Accesses outside are reported here and need not raise `OutOfBoundsError`."""
+    analyses_all_configs = True
+    """A config that only the tuner would choose elsewhere may be the faulty one."""
+
+    def __init__(self, bounds: Literal["view", "storage"] = "view") -> None:
+        if bounds not in ("view", "storage"):
+            raise ValueError(f"bounds must be 'view' or 'storage', not {bounds!r}")
+        self.bounds = bounds
+        self._launch: Launch | None = None
+        self._extents: dict[str, Extent | None] = {}
+        self._faults: dict[tuple[int, str | None], _Faults] = {}
+
+    def for_launch(self, launch: Launch) -> Sanitizer:
+        """A fresh sanitizer with the same settings: launches may run at once."""
+        fresh = type(self)(self.bounds)
+        fresh._launch = launch
+        return fresh
+
+    def pre_run_callback(self, launch: Launch) -> None:
+        """Takes note of the launch whose arguments bound the accesses."""
+        self._launch = launch
+
+    def register_op_callback(self, op: type[events.Event]) -> OpCallbacks | None:
+        """Listens before every access."""
+        if op in (events.Load, events.Store, events.Atomic):
+            return OpCallbacks(before=self._check)
+        return None
+
+    def finalize(self) -> list[Finding]:
+        """One finding per access site and tensor."""
+        launch = self._launch
+        if launch is None:
+            return []
+        found = [faults.finding(launch, self.name) for faults in self._faults.values()]
+        self._faults = {}
+        self._extents = {}
+        return found
+
+    def _check(self, event: events.MemoryEvent) -> None:
+        tensor = event.tensor
+        if tensor is None:
+            extent = None
+        else:
+            try:
+                extent = self._extents[tensor]
+            except KeyError:
+                extent = self._extents[tensor] = self._extent(tensor)
+        if extent is None:
+            self._check_unknown(event)
+            return
+        low, high = event.minmax()
+        size = event.element_bytes
+        first, last = extent.first, extent.last
+        if extent.dense:
+            if low.min() >= first and high.max() + size <= last:
+                return
+            suspects = np.flatnonzero((low < first) | (high + size > last))
+        else:
+            # All lanes lie in the view's range, but perhaps in its gaps: each address must be looked at.
+            suspects = np.arange(len(low))
+        rows, addresses, active = _rows(event, suspects, len(low))
+        outside = extent.outside(addresses, size)
+        outside = outside & active
+        if outside.any():
+            self._record(event, rows, np.broadcast_to(addresses, outside.shape), outside, extent)
+
+    def _check_unknown(self, event: events.MemoryEvent) -> None:
+        """An access whose pointer comes from no single argument: any known memory will do."""
+        low, high = event.minmax()
+        size = event.element_bytes
+        memory = self._launch.memory if self._launch is not None else None
+        if memory is None:
+            return
+        first, last = int(low.min()), int(high.max())
+        allocation = memory.known(first)
+        if allocation is not None and last + size <= allocation.end:
+            return
+        rows, addresses, active = _rows(event, np.arange(len(low)), len(low))
+        shape = np.broadcast_shapes(addresses.shape, active.shape)
+        addresses, active = np.broadcast_to(addresses, shape), np.broadcast_to(active, shape)
+        outside = (memory.locate(addresses, size) < 0) & active
+        if outside.any():
+            end = 0
+            for address in np.unique(addresses[outside]).tolist():
+                if address >= end:  # else it lies in what was just found
+                    found = memory.find(address)
+                    end = 0 if found is None else found.end
+            outside = (memory.locate(addresses, size) < 0) & active
+        if outside.any():
+            self._record(event, rows, addresses, outside, None)
+
+    def _extent(self, tensor: str) -> Extent | None:
+        info = self._launch.arguments.get(tensor) if self._launch is not None else None
+        if info is None or not info.is_tensor:
+            return None
+        return Extent.of_view(info) if self.bounds == "view" else Extent.of_storage(info)
+
+    def _record(self, event: events.MemoryEvent, rows: Int64s, addresses: Int64s, outside: Bools, extent: Extent | None) -> None:
+        key = (event.site.id, event.tensor)
+        faults = self._faults.get(key)
+        if faults is None:
+            info = None
+            if event.tensor is not None and self._launch is not None:
+                info = self._launch.arguments.get(event.tensor)
+            faults = self._faults[key] = _Faults(event, info, extent)
+        faults.add(event, rows, addresses, outside)
+
+
+def _rows(event: events.MemoryEvent, suspects: Int64s, known: int) -> tuple[Int64s, Int64s, Bools]:
+    """(rows of the batch, their addresses, their active lanes) for the programs that need a closer look.
+
+    `known` is the number of programs that the event's bounds tell apart: 1 where all programs have the same.
+    Addresses and lanes broadcast to ``[len(rows), *block]``; only those rows are built where the form allows it.
+    """
+    count = len(event)
+    rows = suspects if known == count else np.arange(count)
+    if len(rows) == count:
+        return rows, event.address.dense(), event.active()
+    take_address = getattr(event.address, "take", None)
+    mask: Any = event.mask
+    if take_address is None or (mask is not None and not hasattr(mask, "take")):
+        return rows, event.addresses()[rows], event.active()[rows]
+    addresses = take_address(rows).dense()
+    if mask is None:
+        return rows, addresses, np.broadcast_to(np.True_, (len(rows), *event.block))
+    return rows, addresses, np.broadcast_to(mask.take(rows).dense(), (len(rows), *event.block))
+
+
+class _Faults:
+    """What went wrong at one access site through one tensor, gathered over batches and iterations."""
+
+    def __init__(self, event: events.MemoryEvent, info: ArgumentInfo | None, extent: Extent | None) -> None:
+        self.site = event.site
+        self.access = event.access
+        self.tensor = event.tensor
+        self.size = event.element_bytes
+        self.base = info.data_ptr if info is not None else 0
+        self.info = info
+        self.extent = extent
+        self.masked = event.mask is not None
+        self.count = 0
+        self.lowest = self.highest = 0
+        self._pairs: list[npt.NDArray[np.int64]] = []
+        self._rows = 0
+        self._lanes: list[Int64s] = []
+        self._iterations: dict[tuple[int, ...], None] = {}
+
+    def add(self, event: events.MemoryEvent, rows: Int64s, addresses: Int64s, outside: Bools) -> None:
+        """Adds the lanes `outside` (``[R, *block]``) of the batch's programs `rows`."""
+        where = np.nonzero(outside)
+        bad = addresses[where]
+        low, high = int(bad.min()), int(bad.max())
+        self.lowest = min(self.lowest, low) if self.count else low
+        self.highest = max(self.highest, high) if self.count else high
+        self.count += len(bad)
+        ids = event.programs[rows[where[0]]].astype(np.int64)
+        pairs = np.unique(np.column_stack([ids[:, ::-1], bad]), axis=0)
+        self._pairs.append(pairs)
+        self._rows += len(pairs)
+        lanes = np.ravel_multi_index(where[1:], outside.shape[1:]) if outside.ndim > 1 else np.zeros(1, np.int64)
+        self._lanes.append(np.unique(lanes))
+        if self._rows > _COMPACT_ABOVE:
+            self._compact()
+        for step in _iterations(event, rows[np.unique(where[0])]):
+            self._iterations[step] = None
+
+    def _compact(self) -> None:
+        merged = np.unique(np.concatenate(self._pairs), axis=0)
+        self._pairs = [merged]
+        # What is left are distinct faults; look for repetitions again only when they may have doubled.
+        self._rows = len(merged) // 2
+        self._lanes = [np.unique(np.concatenate(self._lanes))]
+
+    def finding(self, launch: Launch, client: str) -> Finding:
+        """The finding that says it all."""
+        pairs = np.unique(np.concatenate(self._pairs), axis=0)  # z, y, x, address: sorted in launch order
+        ids = np.ascontiguousarray(pairs[:, 2::-1]).astype(np.int32)
+        starts = np.flatnonzero(np.r_[True, (ids[1:] != ids[:-1]).any(axis=1)])
+        programs = ids[starts]
+        elements = np.zeros(0, np.int64)
+        by_program: dict[tuple[int, int, int], Int64s] = {}
+        if self.info is not None:
+            indices = np.floor_divide(pairs[:, 3] - self.base, self.size)
+            elements = np.unique(indices)
+            for row, group in zip(programs, np.split(indices, starts[1:]), strict=True):
+                by_program[int(row[0]), int(row[1]), int(row[2])] = np.unique(group)
+        details = self._details(launch)
+        finding = Finding(
+            kind="out_of_bounds",
+            message="",
+            client=client,
+            access=self.access,
+            tensor=self.tensor,
+            location=self.site.location,
+            call_stack=self.site.call_stack,
+            programs=programs,
+            elements=elements,
+            elements_by_program=by_program,
+            iterations=tuple(self._iterations),
+            launch=launch,
+            lanes=np.unique(np.concatenate(self._lanes)),
+            details=details,
+        )
+        finding.message = _message(finding)
+        return finding
+
+    def _details(self, launch: Launch) -> dict[str, Any]:
+        details: dict[str, Any] = {
+            "accesses": self.count,
+            "element_type": self.site.dtype,
+            "element_bytes": self.size,
+            "masked": self.masked,
+            "first_address": self.lowest,
+            "last_address": self.highest,
+        }
+        if self.extent is not None:
+            first, last = self.extent.first, self.extent.last
+            details["bytes_before"] = max(0, first - self.lowest)
+            details["bytes_after"] = max(0, self.highest + self.size - last)
+            details["gaps"] = not self.extent.dense
+        if self.info is not None:
+            start = self.info.storage_ptr
+            inside = start <= self.lowest and self.highest + self.size <= start + self.info.storage_bytes
+            details["inside_storage"] = inside
+        neighbour = _neighbour(launch, self.tensor, self.lowest, self.highest)
+        if neighbour is not None:
+            details["neighbour"] = neighbour
+        return details
+
+
+def _iterations(event: events.MemoryEvent, rows: Int64s) -> list[tuple[int, ...]]:
+    """The enclosing loops' iterations of these programs of the batch, outermost loop first, without repetition."""
+    counters = [counter for _, counter in event.iterations]
+    if not counters:
+        return []
+    if all(isinstance(counter, int) for counter in counters):
+        return [tuple(counters)]
+    columns = [np.broadcast_to(np.asarray(counter, np.int64), (len(event),))[rows] for counter in counters]
+    return [tuple(int(i) for i in row) for row in np.unique(np.column_stack(columns), axis=0)]
+
+
+def _neighbour(launch: Launch, tensor: str | None, lowest: int, highest: int) -> str | None:
+    """The first other tensor argument whose memory a stray access hit at its lower or upper end."""
+    for address in (highest, lowest):
+        for name, info in launch.arguments.items():
+            if name != tensor and info.is_tensor and info.data_ptr:
+                extent = Extent.of_view(info)
+                if extent.first <= address < extent.last:
+                    return name
+    return None
+
+
+def _message(finding: Finding) -> str:
+    """One line: what, where, which element, how far outside, by whom."""
+    kernel = finding.launch.kernel_name if finding.launch is not None else "?"
+    details = finding.details
+    where = f" at {finding.location}" if finding.location is not None else ""
+    n = len(finding.programs)
+    who = f"program {tuple(int(i) for i in finding.programs[0])}" + (f" and {n - 1} more" if n > 1 else "")
+    if finding.tensor is None or not len(finding.elements):
+        span = f"address {details['first_address']:#x}"
+        return (
+            f"out-of-bounds {finding.access} in {kernel}{where}: {span} is in no known memory, by {who}; "
+            "name memory that the kernel reaches through stored pointers with session.register_memory"
+        )
+    first, last = int(finding.elements[0]), int(finding.elements[-1])
+    which = f"element {first}" if first == last else f"elements {first} to {last}"
+    far = []
+    if details.get("bytes_before"):
+        far.append(f"{details['bytes_before']} bytes before the start")
+    if details.get("bytes_after"):
+        far.append(f"{details['bytes_after']} bytes past the end")
+    if not far:
+        far.append("in the gaps of a strided view")
+    return (
+        f"out-of-bounds {finding.access} of {finding.tensor!r} in {kernel}{where}: {which}, up to {' and '.join(far)}, by {who}"
+    )
