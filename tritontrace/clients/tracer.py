@@ -43,8 +43,8 @@ _TRACED: dict[type[events.Event], str] = {
 class TraceRecord:
     """One operation executed by one batch of programs.
 
-    `op` is ``"load"``, ``"store"``, ``"atomic"``, ``"dot"``, ``"reduce"``, ``"print"`` or ``"assert"``; `detail` the kind of atomic
-    or reduction, or the text of a print or an assert. `n_programs` is how many (selected) programs executed it together,
+    `op` is ``"load"``, ``"store"``, ``"atomic"``, ``"dot"``, ``"reduce"``, ``"print"`` or ``"assert"``; `detail` the kind of
+    atomic or reduction, or the text of a print or an assert. `n_programs` is how many (selected) programs executed it together,
     `iterations` the 0-based iterations of the enclosing loops, outermost first (None where the programs stand in
     different ones). `masked` tells that some lanes were off.
 

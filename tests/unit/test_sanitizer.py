@@ -1,0 +1,246 @@
+"""The sanitizer on events made by hand: exactly the bad lanes, merged into one finding per site and tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.made_events import HERE, access, launch_of
+from tritontrace import events
+from tritontrace.clients.extents import Extent
+from tritontrace.clients.sanitizer import Sanitizer
+from tritontrace.engines.live import LIVE_STORAGES
+from tritontrace.findings import Finding
+from tritontrace.launch import Launch
+
+
+def check(launch: Launch, *made: Any, bounds: Any = "view") -> list[Finding]:
+    """The findings of a fresh sanitizer after these events."""
+    sanitizer = Sanitizer(bounds=bounds).for_launch(launch)
+    sanitizer.pre_run_callback(launch)
+    for event in made:
+        callbacks = sanitizer.register_op_callback(type(event))
+        assert callbacks is not None and callbacks.before is not None
+        callbacks.before(event)
+    return sanitizer.finalize()
+
+
+def at(tensor: torch.Tensor, elements: Any) -> Any:
+    return np.asarray(elements, np.int64) * tensor.element_size() + tensor.data_ptr()
+
+
+def tile(count: int, block: int) -> Any:
+    return np.arange(count * block).reshape(count, block)
+
+
+def test_inside_is_clean_and_the_addresses_are_not_built() -> None:
+    x = torch.zeros(64)
+    launch = launch_of(x=x)
+    event = access(events.Load, launch, at(x, tile(4, 16)))
+    assert check(launch, event) == []
+    assert event.address.built == 0
+
+
+def test_the_first_bad_element_the_last_good_one() -> None:
+    x = torch.zeros(60)
+    launch = launch_of(x=x)
+    (finding,) = check(launch, access(events.Store, launch, at(x, tile(4, 16))))
+    assert (finding.kind, finding.access, finding.tensor, finding.client) == ("out_of_bounds", "store", "x", "sanitizer")
+    assert finding.programs.tolist() == [[3, 0, 0]] and finding.programs.dtype == np.int32
+    assert finding.elements.tolist() == [60, 61, 62, 63] and finding.elements.dtype == np.int64
+    assert finding.elements_by_program[3, 0, 0].tolist() == [60, 61, 62, 63]
+    assert finding.lanes is not None and finding.lanes.tolist() == [12, 13, 14, 15]
+    assert finding.location == HERE and finding.launch is launch
+    assert finding.details["bytes_after"] == 16 and finding.details["bytes_before"] == 0
+    assert "elements 60 to 63" in finding.message and "'x'" in finding.message
+    assert finding.to_dict()["elements"] == [60, 61, 62, 63]
+
+
+def test_masked_off_lanes_are_never_reported() -> None:
+    x = torch.zeros(10)
+    launch = launch_of(x=x)
+    wild = np.array([[0, 1 << 40, -(1 << 40), 9]])
+    assert check(launch, access(events.Load, launch, at(x, wild), mask=[[True, False, False, True]])) == []
+    (finding,) = check(launch, access(events.Load, launch, at(x, wild), mask=[[True, False, True, True]]))
+    assert finding.elements.tolist() == [-(1 << 40)]
+    assert finding.details["masked"] is True
+
+
+def test_a_mask_that_all_programs_share_and_addresses_that_all_share() -> None:
+    x = torch.zeros(10)
+    launch = launch_of(x=x)
+    event = access(events.Load, launch, at(x, tile(3, 4)), mask=[[True, True, True, False]])
+    (finding,) = check(launch, event)
+    assert (finding.programs.tolist(), finding.elements.tolist()) == ([[2, 0, 0]], [10])
+    event = access(events.Load, launch, at(x, [[8, 9, 10]]), mask=[[True] * 3, [True, True, False], [True] * 3])
+    event.batch = access(events.Load, launch, at(x, tile(3, 3))).batch
+    (finding,) = check(launch, event)
+    assert (finding.programs[:, 0].tolist(), finding.elements.tolist()) == ([0, 2], [10])
+
+
+def test_negative_elements() -> None:
+    x = torch.zeros(20)[8:]
+    launch = launch_of(x=x)
+    (finding,) = check(launch, access(events.Load, launch, at(x, [[-2, -1, 0, 1]])))
+    assert finding.elements.tolist() == [-2, -1]
+    assert finding.details["bytes_before"] == 8
+    assert finding.details["inside_storage"] is True
+    assert check(launch, access(events.Load, launch, at(x, [[-2, -1, 0, 1]])), bounds="storage") == []
+
+
+def test_batches_iterations_and_programs_merge_into_one_finding() -> None:
+    x = torch.zeros(8)
+    launch = launch_of(x=x)
+    made = [
+        access(events.Load, launch, at(x, tile(2, 4) + 4 * i), first=2 * batch, iterations=(i,))
+        for batch in (1, 0)
+        for i in range(3)
+    ]
+    (finding,) = check(launch, *made)
+    assert finding.programs[:, 0].tolist() == [0, 1, 2, 3]
+    assert finding.elements.tolist() == list(range(8, 16))
+    assert finding.iterations == ((1,), (2,))
+    assert finding.elements_by_program[0, 0, 0].tolist() == [8, 9, 10, 11]
+    assert finding.details["accesses"] == 2 * (4 + 8)
+
+
+def test_iterations_that_differ_by_program() -> None:
+    x = torch.zeros(4)
+    launch = launch_of(x=x)
+    event = access(events.Load, launch, at(x, [[4], [0], [5]]), iterations=(7, np.array([1, 2, 3])))
+    (finding,) = check(launch, event)
+    assert finding.iterations == ((7, 1), (7, 3))
+
+
+def test_one_finding_for_each_site_and_each_tensor() -> None:
+    x, y = torch.zeros(4), torch.zeros(4)
+    launch = launch_of(x=x, y=y)
+    found = check(
+        launch,
+        access(events.Load, launch, at(x, [[4]]), site=0),
+        access(events.Store, launch, at(y, [[5]]), site=1, tensor="y"),
+        access(events.Atomic, launch, at(x, [[6]]), site=2),
+        access(events.Load, launch, at(y, [[7]]), site=0, tensor="y"),
+    )
+    assert [(f.access, f.tensor, f.elements.tolist()) for f in found] == [
+        ("load", "x", [4]),
+        ("store", "y", [5]),
+        ("atomic", "x", [6]),
+        ("load", "y", [7]),
+    ]
+
+
+def test_the_gaps_of_a_strided_view_are_outside() -> None:
+    base = torch.zeros(5)
+    bins = base[0::2]
+    launch = launch_of(x=bins)
+    (finding,) = check(launch, access(events.Load, launch, at(bins, [[0, 2, 4, 6]])))
+    assert finding.elements.tolist() == [6] and finding.lanes is not None and finding.lanes.tolist() == [3]
+    (finding,) = check(launch, access(events.Load, launch, at(bins, [[0, 1, 2, 3]])))
+    assert finding.elements.tolist() == [1, 3]
+    assert "gaps" in finding.message
+    assert check(launch, access(events.Load, launch, at(bins, [[0, 1, 2, 3]])), bounds="storage") == []
+
+
+def test_aliased_arguments_are_told_apart_by_provenance() -> None:
+    base = torch.zeros(20)
+    left, right = base[:10], base[10:]
+    launch = launch_of(left=left, right=right)
+    elements = at(base, [[8, 9, 10, 11]])
+    (finding,) = check(launch, access(events.Store, launch, elements, tensor="left"))
+    assert (finding.tensor, finding.elements.tolist()) == ("left", [10, 11])
+    assert finding.details["neighbour"] == "right"
+    (finding,) = check(launch, access(events.Store, launch, elements, tensor="right"))
+    assert (finding.tensor, finding.elements.tolist()) == ("right", [-2, -1])
+
+
+def test_an_access_that_sticks_out_by_a_byte() -> None:
+    x = torch.zeros(8, dtype=torch.uint8)
+    launch = launch_of(x=x)
+    wide = x.data_ptr() + np.array([[0, 4, 5]])
+    (finding,) = check(launch, access(events.Load, launch, wide, bits=32))
+    assert finding.details["bytes_after"] == 1
+    assert finding.lanes is not None and finding.lanes.tolist() == [2]
+
+
+def test_an_empty_tensor_has_no_element() -> None:
+    empty = torch.empty(0)
+    launch = launch_of(x=empty)
+    (finding,) = check(launch, access(events.Load, launch, np.array([[0, 4]])))
+    assert finding.elements.tolist() == [0, 1]
+
+
+def test_a_scalar_access() -> None:
+    x = torch.zeros(2)
+    launch = launch_of(x=x)
+    (finding,) = check(launch, access(events.Store, launch, at(x, [0, 1, 2])))
+    assert (finding.programs.tolist(), finding.elements.tolist()) == ([[2, 0, 0]], [2])
+
+
+def test_pointers_from_nowhere_may_touch_any_known_memory() -> None:
+    x, y, live = torch.zeros(4), torch.zeros(4), torch.zeros(4)
+    launch = launch_of(x=x, y=y)
+    reach = np.stack([at(x, [0, 1, 3]), at(live, [0, 1, 3])])
+    assert check(launch, access(events.Load, launch, reach, tensor=None)) == []
+    before = LIVE_STORAGES.scans
+    (finding,) = check(launch, access(events.Load, launch, np.array([[16, 32, x.data_ptr()]]), tensor=None))
+    assert LIVE_STORAGES.scans - before <= 1
+    assert finding.tensor is None and finding.details["accesses"] == 2
+    assert "session.register_memory" in finding.message
+    assert len(live) == 4
+
+
+def test_each_launch_has_its_own_sanitizer() -> None:
+    x = torch.zeros(4)
+    opened = Sanitizer(bounds="storage")
+    one, two = opened.for_launch(launch_of(x=x)), opened.for_launch(launch_of(x=x))
+    assert one is not two and one is not opened and one.bounds == "storage"
+    assert opened.handles_out_of_bounds and opened.finalize() == []
+
+
+def test_unknown_bounds_are_refused() -> None:
+    with pytest.raises(ValueError, match="'view' or 'storage'"):
+        Sanitizer(bounds="tensor")  # type: ignore[arg-type]
+
+
+VIEWS = {
+    "matrix": torch.zeros(4, 5),
+    "transposed": torch.zeros(4, 5).t(),
+    "column": torch.zeros(4, 5)[:, 1],
+    "columns": torch.zeros(4, 7)[:, 2:5],
+    "every other row": torch.zeros(9, 3)[::2],
+    "every third of every other": torch.zeros(9, 10)[::2, ::3],
+    "permuted part": torch.zeros(3, 4, 6)[:, 1:3, ::2].permute(2, 0, 1),
+    "expanded": torch.zeros(3, 1).expand(3, 4),
+    "expanded scalar": torch.zeros(1).expand(6),
+    "windows": torch.zeros(12).unfold(0, 4, 2),
+    "windows with gaps": torch.zeros(20).as_strided((3, 2), (7, 3)),
+    "interleaved": torch.zeros(40).as_strided((3, 4), (5, 7)),
+    "interleaved deeply": torch.zeros(200).as_strided((3, 2, 4), (11, 6, 17)),
+    "one element": torch.zeros(9)[4:5],
+    "no dimension": torch.tensor(1.0),
+    "single row of many": torch.zeros(1, 5).as_strided((1, 5), (1000, 1)),
+    "empty": torch.zeros(3, 0, 4),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_extents_agree_with_enumeration(name: str) -> None:
+    view = VIEWS[name]
+    offsets = {0}
+    for size, step in zip(view.shape, view.stride(), strict=True):
+        offsets = {o + i * step for o in offsets for i in range(size)}
+    size = view.element_size()
+    base = 4096
+    touched = {base + o * size + byte for o in offsets for byte in range(size)}
+    extent = Extent(base, tuple(view.shape), tuple(view.stride()), size)
+    addresses = np.arange(base - 12, base + 220 * size)
+    for width in (1, 2, 4, 8, 16):
+        expected = [not all(int(a) + byte in touched for byte in range(width)) for a in addresses]
+        assert extent.outside(addresses, width).tolist() == expected, f"{name}, {width} bytes"
+    if touched:
+        assert (extent.first, extent.last) == (base, max(touched) + 1)
+        assert extent.dense == (len(touched) == extent.last - extent.first)
