@@ -1,0 +1,390 @@
+"""Wrappers on Triton's launch entry points, there while at least one session is open.
+
+Each entry point is one entry of a class dictionary, and the wrapper takes its place. `install` and `remove` count
+sessions. When the last one has gone, the dictionaries hold the very objects that they held before, unless somebody has
+put a patch of their own over ours: that stays, ours beneath it lets every launch through, and is taken out once it is
+the top one again (at the next launch, or when a session opens or closes).
+
+A launch that no scope sees goes straight on. So the cost of a session on another thread is one wrapper call and one look
+at a `ContextVar`.
+
+A kernel class that Triton does not define, with a ``run`` of its own (torch's inductor has one), is a launcher that
+cannot be traced. Such classes are wrapped too, also those made while a session is open, so that their launches are
+reported and not passed over in silence.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import wrapt
+
+from tritontrace.errors import UntraceableLaunchError
+from tritontrace.patching.transaction import Transaction
+from tritontrace.scopes import callsite, identity
+from tritontrace.scopes.identity import LOCK, Scope, active_scopes, hold, release
+
+__all__ = ["install", "refuse", "remove"]
+
+_log = logging.getLogger("tritontrace")
+
+_sessions = 0
+_points: list[_Point] = []
+_core: tuple[_Point, ...] | None = None
+# Launchers that are not Triton's, under way on this thread: whether a traced launch happened inside.
+_foreign = threading.local()
+
+Handler = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class _Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc]  # wrapt ships no types
+    """Ours, as told from other people's wrapt wrappers by its exact class."""
+
+
+class _Point:
+    """One entry of one class dictionary. All methods are called with `LOCK` held."""
+
+    def __init__(self, owner: type, name: str, handler: Handler) -> None:
+        self.owner = owner
+        self.name = name
+        self._handler = handler
+        self._wrapper: Any = None
+        self._logged = False
+
+    def put(self) -> None:
+        """Make sure that launches come through our wrapper."""
+        top = self.owner.__dict__.get(self.name)
+        if top is None or type(top) is _Wrapper:
+            return
+        if self._wrapper is not None and _reaches(top, self._wrapper):
+            # Still in place, beneath somebody's patch; a second one on top would take launches away from that patch.
+            return
+        if self._wrapper is None or self._wrapper.__wrapped__ is not top:
+            self._wrapper = _Wrapper(top, self._handler)
+        setattr(self.owner, self.name, self._wrapper)
+
+    def take(self) -> None:
+        """Take ours out, if it is the top one; otherwise leave the other patch alone and say so once."""
+        while type(top := self.owner.__dict__.get(self.name)) is _Wrapper:
+            setattr(self.owner, self.name, top.__wrapped__)
+            self._logged = False
+        if self._wrapper is not None and self._wrapper.__wrapped__ is not top and not self._logged:
+            self._logged = True
+            _log.info(
+                "%s.%s was patched over ours while a session was open; that patch stays, ours passes everything through "
+                "and goes when it is the top one again",
+                self.owner.__qualname__,
+                self.name,
+            )
+
+
+def _reaches(top: Any, wanted: Any) -> bool:
+    """True if the patch `top` visibly leads to `wanted`: by ``__wrapped__``, a closure, a partial or a bound function."""
+    seen: set[int] = set()
+    pending = [top]
+    while pending and len(seen) < 64:
+        value = pending.pop()
+        if value is wanted:
+            return True
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        attributes = getattr(value, "__dict__", None) or {}
+        pending.extend(attributes[name] for name in ("__wrapped__", "func", "__func__") if name in attributes)
+        if isinstance(value, (wrapt.ObjectProxy, functools.partial, staticmethod, classmethod)):
+            pending.append(getattr(value, "__wrapped__", None) or getattr(value, "func", None) or value.__func__)
+        for cell in getattr(value, "__closure__", None) or ():
+            try:
+                pending.append(cell.cell_contents)
+            except ValueError:
+                continue
+    return False
+
+
+def install() -> None:
+    """A session opens. All entry points are wrapped, or none and the error is raised."""
+    global _sessions
+    with LOCK:
+        with Transaction("the interception of launches") as steps:
+            if _sessions == 0:
+                identity.in_child(_restore_in_child)
+                _watch_new_classes(steps)
+            for point in _all_points():
+                steps.do(point.put, undo=point.take if _sessions == 0 else _keep)
+        _sessions += 1
+
+
+def _keep() -> None:
+    pass
+
+
+def remove() -> None:
+    """A session has closed."""
+    global _sessions
+    with LOCK:
+        _sessions -= 1
+        if _sessions == 0:
+            _take_all()
+
+
+def _take_all() -> None:
+    for point in _points:
+        point.take()
+    _stop_watching()
+    # Classes that somebody made while a session was open are not kept alive; those under a foreign patch are needed.
+    _points[:] = [point for point in _points if point in (_core or ()) or point._logged]
+
+
+def _restore_in_child() -> None:
+    global _sessions
+    if _sessions:
+        _sessions = 0
+        _take_all()
+
+
+def _all_points() -> list[_Point]:
+    """Triton's own entry points, and the ``run`` of every other kernel class that exists now."""
+    global _core
+    from triton.compiler.compiler import CompiledKernel
+    from triton.runtime.autotuner import Autotuner, Heuristics
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import JITFunction, KernelInterface
+
+    if _core is None:
+        _core = (
+            _Point(JITFunction, "run", _on_run),
+            _Point(Autotuner, "run", _on_run),
+            _Point(Autotuner, "warmup", _on_warmup),
+            _Point(Heuristics, "run", _on_run),
+            _Point(InterpretedFunction, "run", _on_run),
+            _Point(CompiledKernel, "__getitem__", _on_getitem),
+        )
+        _points.extend(_core)
+    for kind in _subclasses(KernelInterface):
+        _adopt(kind)
+    return _points
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _subclasses(below)
+
+
+def _adopt(kind: type) -> _Point | None:
+    """Take a kernel class that has a ``run`` of its own into the list, unless it is there or is ours."""
+    if "run" not in kind.__dict__ or kind.__module__.partition(".")[0] == "tritontrace":
+        return None
+    if any(point.owner is kind for point in _points):
+        return None
+    point = _Point(kind, "run", _on_foreign)
+    _points.append(point)
+    return point
+
+
+_watching: Any = None
+
+
+def _watch_new_classes(steps: Transaction) -> None:
+    """While a session is open a kernel class that comes into being is adopted (torch's inductor is imported late)."""
+    global _watching
+    from triton.runtime.jit import KernelInterface
+
+    if "__init_subclass__" in KernelInterface.__dict__:
+        return
+
+    def init_subclass(cls: type, **kwargs: Any) -> None:
+        super(KernelInterface, cls).__init_subclass__(**kwargs)
+        with LOCK:
+            point = _adopt(cls) if _sessions else None
+            if point is not None:
+                point.put()
+
+    _watching = classmethod(init_subclass)
+    KernelInterface.__init_subclass__ = _watching
+    steps.on_undo(_stop_watching)
+
+
+def _stop_watching() -> None:
+    global _watching
+    from triton.runtime.jit import KernelInterface
+
+    if _watching is not None and KernelInterface.__dict__.get("__init_subclass__") is _watching:
+        del KernelInterface.__init_subclass__
+    _watching = None
+
+
+def _passes(wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A launch that nobody watches; with no session open at all, our wrapper has surfaced from under a patch."""
+    if not _sessions:
+        with LOCK:
+            if not _sessions:
+                _take_all()
+    return wrapped(*args, **kwargs)
+
+
+def _on_run(wrapped: Callable[..., Any], kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    scopes = active_scopes()
+    if not scopes:
+        return _passes(wrapped, args, kwargs) if not _sessions else wrapped(*args, **kwargs)
+    return _traced(wrapped, kernel, args, kwargs, scopes, "run")
+
+
+def _on_warmup(wrapped: Callable[..., Any], kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    scopes = active_scopes()
+    if not scopes:
+        return _passes(wrapped, args, kwargs) if not _sessions else wrapped(*args, **kwargs)
+    return _traced(wrapped, kernel, args, kwargs, scopes, "warmup")
+
+
+def _traced(
+    wrapped: Callable[..., Any],
+    kernel: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    scopes: tuple[Scope, ...],
+    entry: str,
+) -> Any:
+    def original() -> Any:
+        return wrapped(*args, **kwargs)
+
+    held = hold(scope for scope in scopes if scope.accepts(kernel))
+    try:
+        if not held:
+            return original()
+        _foreign.seen = True
+        words = dict(kwargs)
+        grid = words.pop("grid", None)
+        warmup = bool(words.pop("warmup", False)) or entry == "warmup"
+        if grid is None and not warmup:
+            name = getattr(identity.base_function(kernel), "__name__", type(kernel).__name__)
+            raise TypeError(f"kernel {name!r} is launched without a grid: kernel[grid](...) or kernel.run(..., grid=...)")
+        from tritontrace.kernels import lifecycle
+
+        return lifecycle.launch(kernel, held, args, words, grid=grid, warmup=warmup, entry=entry, original=original)
+    finally:
+        release(held)
+
+
+def _on_getitem(wrapped: Callable[..., Any], compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``compiled[grid]`` of a `CompiledKernel` that was made outside: what it gives launches traced, if called inside."""
+    if not active_scopes():
+        return _passes(wrapped, args, kwargs) if not _sessions else wrapped(*args, **kwargs)
+    (grid,) = args
+
+    # The original needs a driver as soon as it is subscripted, so it is asked only if it is to launch.
+    def runner(*values: Any, stream: Any = None) -> Any:
+        def original() -> Any:
+            return wrapped(grid)(*values, **({} if stream is None else {"stream": stream}))
+
+        scopes = active_scopes()
+        if not scopes:
+            return original()
+        function = getattr(compiled.src, "fn", None)
+        if function is None:
+            held = hold(scope for scope in scopes if scope.accepts(str(compiled.name)))
+            try:
+                refuse(str(compiled.name), "it was compiled from IR, without Python source", held)
+                return original()
+            finally:
+                release(held)
+        held = hold(scope for scope in scopes if scope.accepts(function))
+        try:
+            if not held:
+                return original()
+            _foreign.seen = True
+            from tritontrace.kernels import lifecycle
+
+            return lifecycle.launch(
+                function,
+                held,
+                _with_constants(compiled.src, values),
+                _compiled_options(compiled),
+                grid=grid,
+                warmup=False,
+                entry="run",
+                original=original,
+            )
+        finally:
+            release(held)
+
+    return runner
+
+
+def _with_constants(source: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a compiled kernel's launch: what was constant when it was compiled stays what it was."""
+    out: list[Any] = list(values)
+    constants = {path if isinstance(path, tuple) else (path,): value for path, value in source.constants.items()}
+    for path, value in constants.items():
+        if path[0] < len(out):
+            out[path[0]] = _replaced(out[path[0]], path[1:], value)
+        elif len(path) == 1 and path[0] == len(out):
+            out.append(value)
+    return tuple(out)
+
+
+def _replaced(value: Any, path: tuple[int, ...], new: Any) -> Any:
+    if not path:
+        return new
+    items = list(value)
+    items[path[0]] = _replaced(items[path[0]], path[1:], new)
+    return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+
+
+def _compiled_options(compiled: Any) -> dict[str, Any]:
+    names = ("num_warps", "num_stages", "num_ctas")
+    found = {name: getattr(compiled.metadata, name, None) for name in names}
+    # A kernel may have parameters of these names; then they stand among the arguments.
+    parameters = set(compiled.src.fn.arg_names)
+    return {name: value for name, value in found.items() if value is not None and name not in parameters}
+
+
+def _on_foreign(wrapped: Callable[..., Any], kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A launcher that is not Triton's. It may end in one of Triton's own, which is then traced, so it runs first."""
+    scopes = active_scopes()
+    if not scopes:
+        return _passes(wrapped, args, kwargs) if not _sessions else wrapped(*args, **kwargs)
+    held = hold(scope for scope in scopes if scope.accepts(kernel))
+    outer = getattr(_foreign, "seen", False)
+    name = getattr(identity.base_function(kernel), "__name__", type(kernel).__name__)
+    reason = f"it is launched by {type(kernel).__module__}.{type(kernel).__qualname__}, not by Triton's JITFunction"
+    try:
+        if held and not _may_end_in_triton(kernel):
+            refuse(name, reason, held)
+            return wrapped(*args, **kwargs)
+        _foreign.seen = False
+        result = wrapped(*args, **kwargs)
+        if held and not _foreign.seen:
+            refuse(name, reason, held)
+        return result
+    finally:
+        _foreign.seen = outer or getattr(_foreign, "seen", False)
+        release(held)
+
+
+def _may_end_in_triton(kernel: Any) -> bool:
+    """True if it is, or has beneath it, a kernel of Triton's, whose own launch would be traced."""
+    from triton.runtime.autotuner import Autotuner, Heuristics
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import JITFunction
+
+    for _ in range(64):
+        if isinstance(kernel, (JITFunction, InterpretedFunction, Autotuner, Heuristics)):
+            return True
+        kernel = getattr(kernel, "fn", None)
+        if kernel is None:
+            return False
+    return False
+
+
+def refuse(kernel: str, reason: str, scopes: tuple[Scope, ...]) -> None:
+    """Say that a launch cannot be traced: raise for a strict session, warn once in each other one."""
+    if any(scope.strict for scope in scopes):
+        raise UntraceableLaunchError(f"the launch of kernel {kernel!r} cannot be traced: {reason}")
+    fresh = [scope for scope in scopes if scope.session is not None and scope.session.first_untraceable(kernel, reason)]
+    if fresh:
+        callsite.warn(f"the launch of kernel {kernel!r} is not traced: {reason}; it runs as if no session were open")
