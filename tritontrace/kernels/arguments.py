@@ -16,7 +16,7 @@ from tritontrace.kernels.targets import Target, backend_for
 from tritontrace.kernels.weak import WeakIdentityMap, identity_token
 from tritontrace.launch import ArgumentInfo
 
-__all__ = ["BoundLaunch", "Leaf", "argument_infos", "bind", "grid"]
+__all__ = ["BoundLaunch", "Leaf", "argument_infos", "bind", "grid", "hide_functions", "reveal_functions"]
 
 Path = tuple[int, ...]
 
@@ -99,17 +99,17 @@ class _KernelBinder:
             for number, parameter in enumerate(signature.parameters.values())
         ]
         self.names = tuple(signature.parameters)
-        parameters = [parameter.replace(default=_hide(parameter.default)) for parameter in signature.parameters.values()]
+        parameters = [parameter.replace(default=hide_functions(parameter.default)) for parameter in signature.parameters.values()]
         self._bind = compat.create_binder(signature.replace(parameters=parameters), self.params, self.backend)
-        probe = self.backend.parse_options({"debug": False})
+        probe = self.backend.parse_options({"debug": False, "enable_fp_fusion": True})
         self.option_names = frozenset(vars(probe))
         self.plans: dict[Hashable, _Plan] = {}
 
     def bind(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundLaunch:
         try:
             values, specialization, _ = self._bind(
-                *[arg if type(arg) in _PLAIN else _hide(arg) for arg in args],
-                **{name: arg if type(arg) in _PLAIN else _hide(arg) for name, arg in kwargs.items()},
+                *[arg if type(arg) in _PLAIN else hide_functions(arg) for arg in args],
+                **{name: arg if type(arg) in _PLAIN else hide_functions(arg) for name, arg in kwargs.items()},
             )
         except TypeError as error:
             raise self._explained(error, args, kwargs) from None
@@ -121,7 +121,7 @@ class _KernelBinder:
                 types_key.append((kind, _tuple_key(kind, given)))
         for name, value in values.items():
             if type(value) not in _PLAIN:
-                values[name] = _reveal(value)
+                values[name] = reveal_functions(value)
         options = {}
         option_names = self.option_names
         debug = self.default_debug
@@ -177,7 +177,7 @@ class _KernelBinder:
                 if param is None or param.is_constexpr:
                     continue
                 try:
-                    compat.specialize(self.backend, _hide(value), False, True, False)
+                    compat.specialize(self.backend, hide_functions(value), False, True, False)
                 except TypeError:
                     return TypeError(f"{text} (argument {name!r} of kernel {self.kernel_name!r})")
         return error
@@ -203,10 +203,10 @@ def bind(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: 
     return binder.bind(kernel, args, kwargs if type(kwargs) is dict else dict(kwargs))
 
 
-def _hide(value: Any) -> Any:
+def hide_functions(value: Any) -> Any:
     """`value` with a stand-in for every function in it."""
     if isinstance(value, (tuple, list)):
-        items = [_hide(item) for item in value]
+        items = [hide_functions(item) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
         return type(value)(*items) if hasattr(type(value), "_fields") else type(value)(items)
@@ -214,22 +214,22 @@ def _hide(value: Any) -> Any:
     if compat.is_function(bare):
         return _StandIn(bare)
     if type(value) is compat.constexpr:
-        inner = _hide(value.value)
+        inner = hide_functions(value.value)
         return value if inner is value.value else compat.constexpr(inner)
     return value
 
 
-def _reveal(value: Any) -> Any:
-    """The inverse of `_hide`."""
+def reveal_functions(value: Any) -> Any:
+    """The inverse of `hide_functions`."""
     if type(value) is _StandIn:
         return value.function
     if isinstance(value, (tuple, list)):
-        items = [_reveal(item) for item in value]
+        items = [reveal_functions(item) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
         return type(value)(*items) if hasattr(type(value), "_fields") else type(value)(items)
     if type(value) is compat.constexpr:
-        inner = _reveal(value.value)
+        inner = reveal_functions(value.value)
         return value if inner is value.value else compat.constexpr(inner)
     return value
 

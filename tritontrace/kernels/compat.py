@@ -26,15 +26,19 @@ __all__ = [
     "ASTSource",
     "BoundConstexprFunction",
     "CodeGenerator",
+    "CompiledKernel",
     "ConstexprFunction",
+    "DependenciesFinder",
     "GPUTarget",
     "JITCallable",
     "JITFunction",
     "KernelParam",
     "MethodOfValue",
+    "compile_source",
     "constexpr",
     "constexpr_value",
     "create_binder",
+    "filter_traceback",
     "find_paths_if",
     "function_with_globals",
     "get_iterable_path",
@@ -75,6 +79,10 @@ BoundConstexprFunction: Any = require(_jit, "BoundConstexprFunction")
 KernelParam: Any = require(_jit, "KernelParam")
 create_binder: Callable[..., Any] = require(_jit, "create_function_from_signature")
 specialize: Callable[..., Any] = require(_jit, "native_specialize_impl")
+CompiledKernel: Any = require(_compiler, "CompiledKernel")
+DependenciesFinder: Any = require(_jit, "DependenciesFinder")
+compile_source: Callable[..., Any] = require(_compiler, "compile")
+filter_traceback: Callable[[BaseException], None] = require(_compiler, "filter_traceback")
 ASTSource: Any = require(_compiler, "ASTSource")
 make_backend: Callable[[Any], Any] = require(_compiler, "make_backend")
 CodeGenerator: Any = require(_code_generator, "CodeGenerator")

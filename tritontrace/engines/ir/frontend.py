@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritontrace.engines.ir.shadows import ShadowWorld, UsedGlobal, ast_to_ttir
+from tritontrace.errors import UntraceableLaunchError
 from tritontrace.kernels import compat
 from tritontrace.kernels.arguments import BoundLaunch
 from tritontrace.kernels.targets import backend_for
@@ -29,6 +30,9 @@ UNTERMINATED = "__tritontrace_unterminated"
 """Name of the function without a terminator that makes MLIR print the generic form."""
 
 _FP8 = ("fp8e4b15", "fp8e4b8", "fp8e4nv", "fp8e5", "fp8e5b16")
+
+# 3.9 warns where this is left to its default; it has no say in the frontend.
+_UNASKED = {"enable_fp_fusion": True}
 
 Part = str | tuple[str, int]
 Slot = tuple[int, Part]
@@ -65,8 +69,11 @@ class _GlobalsWatch:
             self._watched = tuple(self._used.values())
 
     def check(self) -> None:
-        for name, namespace, original, value in self._watched:
-            now = namespace.get(name)
+        for name, reader, original, value in self._watched:
+            function = reader()
+            if function is None:
+                continue
+            now = function.__globals__.get(name)
             if now is original and _immutable(now):
                 continue
             if not _same(now, value):
@@ -95,26 +102,33 @@ def lower(bound: BoundLaunch) -> Lowered:
     Raises Triton's own `CompilationError` for a kernel that its frontend refuses, and `RuntimeError`, as Triton does, where a
     global that an earlier lowering of the kernel used has another value now.
     """
+    if compat.is_gluon(bound.kernel):
+        raise UntraceableLaunchError(f"kernel {bound.kernel_name!r} is written in Gluon, which has an IR of its own")
     backend = backend_for(bound.target)
     world = ShadowWorld(bound.target)
     watch = _watches.get_or_create(bound.kernel, _GlobalsWatch)
     watch.check()
     function = world.shadow(bound.kernel)
-    options = _permissive(backend.parse_options(bound.compile_options()))
+    options = _permissive(backend.parse_options({**_UNASKED, **bound.compile_options()}))
     codegen_functions = {**backend.get_codegen_implementation(options), "min_dot_size": lambda lhs, rhs: (1, 1, 1)}
     constants = {path: world.shadow(value) for path, value in bound.constexprs.items()}
     source = compat.ASTSource(function, dict(bound.signature), constants, {})
     context = compat.ir.context()
     compat.ir.load_dialects(context)
     backend.load_dialects(context)
-    module = ast_to_ttir(
-        function,
-        source,
-        context=context,
-        options=options,
-        codegen_fns=codegen_functions,
-        module_map=backend.get_module_map(),
-    )
+    try:
+        module = ast_to_ttir(
+            function,
+            source,
+            context=context,
+            options=options,
+            codegen_fns=codegen_functions,
+            module_map=backend.get_module_map(),
+        )
+    except Exception as error:
+        # As Triton's own compile does: the frames inside its frontend say nothing about the kernel.
+        compat.filter_traceback(error)
+        raise
     entry = module.get_entry_func_name() if hasattr(module, "get_entry_func_name") else bound.kernel_name
     text = _generic_text(module, context)
     watch.add(world.used_globals)

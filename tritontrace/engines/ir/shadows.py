@@ -15,8 +15,11 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import logging
+import threading
 import types
+import weakref
 from typing import Any
 
 import triton
@@ -31,8 +34,9 @@ __all__ = ["ShadowCodeGenerator", "ShadowWorld", "UsedGlobal", "ast_to_ttir"]
 
 logger = logging.getLogger(__name__)
 
-UsedGlobal = tuple[str, dict[str, Any], Any, Any]
-"""A global that a lowering read: its name, the namespace it stands in, the object, and a copy of its value then."""
+UsedGlobal = tuple[str, "weakref.ref[Any]", Any, Any]
+"""A global that a lowering read: its name, the function that read it (weakly: a namespace may hold the kernel whose
+record this is), the object, and a copy of its value then."""
 
 # Values of these types hold no function and are met most often.
 _PLAIN = frozenset({type(None), bool, int, float, str, tl.tensor, tl.dtype, types.ModuleType, types.BuiltinFunctionType})
@@ -55,7 +59,30 @@ class _Shadow:
 
     @property
     def cache_key(self) -> str:
-        return f"shadow:{id(self)}"
+        """Triton's hash of the source and of all that it depends on, computed on shadows; only a real compile asks."""
+        finder = functools.partial(_ShadowDependenciesFinder, self.shadow_world)
+        compute = compat.function_with_globals(compat.JITCallable.cache_key.fget, {"DependenciesFinder": finder})
+        key: str = compute(self)
+        return key
+
+    def _take_state(self, original: Any, state: dict[str, Any], world: ShadowWorld) -> None:
+        vars(self).update(state)
+        self.hash = None
+        self.used_global_vals: dict[Any, Any] = {}
+        self._hash_lock = threading.RLock()
+        self.shadow_of = original
+        self.shadow_world = world
+
+
+class _ShadowDependenciesFinder(compat.DependenciesFinder):  # type: ignore[misc]  # Triton's classes are untyped
+    """Triton's walk over what a function depends on, which meets shadows instead of the functions themselves."""
+
+    def __init__(self, world: ShadowWorld, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.shadow_world = world
+
+    def record_reference(self, val: Any, var_dict: Any = None, name: Any = None) -> None:
+        super().record_reference(self.shadow_world.shadow(val), var_dict, name)
 
 
 class ShadowFunction(_Shadow, compat.JITFunction):  # type: ignore[misc]  # Triton's classes are untyped
@@ -64,12 +91,9 @@ class ShadowFunction(_Shadow, compat.JITFunction):  # type: ignore[misc]  # Trit
     def __init__(self, original: Any, world: ShadowWorld) -> None:
         # Not JITFunction.__init__: that would read the source again and write to Triton's registry of functions.
         state = vars(original) if isinstance(original, compat.JITFunction) else _interpreted_state(original)
-        vars(self).update(state)
-        self.hash = None
-        self.used_global_vals: dict[Any, Any] = {}
+        self._take_state(original, state, world)
         self.pre_run_hooks: list[Any] = []
-        self.shadow_of = original
-        self.shadow_world = world
+        self.device_caches: dict[Any, Any] = {}
         self._tree: ast.Module | None = None
         # call_JitFunction takes a parameter's default from here; it may be a function.
         parameters = self.signature.parameters.values()
@@ -99,24 +123,12 @@ class ShadowFunction(_Shadow, compat.JITFunction):  # type: ignore[misc]  # Trit
                 scope[name] = self.shadow_world.shadow(function.__globals__[name])
         return scope
 
-    def global_namespace_of(self, name: str) -> dict[str, Any] | None:
-        """The live dictionary a global name is looked up in; None for a closure variable, which Triton does not watch."""
-        function = self.fn
-        if name in function.__code__.co_freevars or name not in function.__globals__:
-            return None
-        namespace: dict[str, Any] = function.__globals__
-        return namespace
-
 
 class ShadowConstexprFunction(_Shadow, compat.ConstexprFunction):  # type: ignore[misc]  # Triton's classes are untyped
     """The stand-in of one ``@triton.constexpr_function``; it answers questions about the target from the world."""
 
     def __init__(self, original: Any, world: ShadowWorld) -> None:
-        vars(self).update(vars(original))
-        self.hash = None
-        self.used_global_vals: dict[Any, Any] = {}
-        self.shadow_of = original
-        self.shadow_world = world
+        self._take_state(original, vars(original), world)
         self.fn = world.on_target(original.fn)
 
     def __call__(self, *args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
@@ -290,13 +302,20 @@ class ShadowWorld:
 
     def record_global(self, function: ShadowFunction, name: str, value: Any) -> None:
         """Remember that `function` read the global `name`, as Triton does for what may change between launches."""
-        namespace = function.global_namespace_of(name)
-        if namespace is None or value is None or not _can_change(value):
-            return
+        reader = function.fn
+        namespace = reader.__globals__
         key = (name, id(namespace))
-        if key not in self.used_globals:
-            original = namespace.get(name)
-            self.used_globals[key] = (name, namespace, original, copy.deepcopy(original))
+        # A closure variable is not watched, as Triton does not: a kernel made in a loop keeps what it was compiled with.
+        if key in self.used_globals or name in reader.__code__.co_freevars or name not in namespace:
+            return
+        if value is None or not _can_change(value):
+            return
+        original = namespace[name]
+        try:
+            value_then = copy.deepcopy(original)
+        except Exception:  # whatever an object's own copying raises; it can still be told from another object
+            value_then = original
+        self.used_globals[key] = (name, weakref.ref(reader), original, value_then)
 
 
 def _can_change(value: Any) -> bool:
@@ -341,9 +360,11 @@ def _interpreted_state(original: Any) -> dict[str, Any]:
             # The registry is for kernels of the user; the entry there, if any, is not ours to replace.
             initialise = compat.function_with_globals(initialise, {"_triton_jit_function_registry": {}})
         initialise(made, original.fn, **compat.require(original, "kwargs"))
-        return vars(made)
+        # Kept only while the original lives: nothing in here may lead back to it.
+        return {name: value for name, value in vars(made).items() if name not in ("fn", "__globals__", "device_caches")}
 
-    return _templates.get_or_create(original, create)
+    state = _templates.get_or_create(original, create)
+    return {**state, "fn": original.fn, "__globals__": original.fn.__globals__}
 
 
 class ShadowCodeGenerator(compat.CodeGenerator):  # type: ignore[misc]  # Triton's classes are untyped

@@ -1,0 +1,200 @@
+"""Real compiles of a user's kernel, for any target, with nothing of the user's or of Triton's written.
+
+A compile through the kernel itself would write hashes and recorded globals to it and to every helper that it reaches, would
+stop at helpers decorated under ``TRITON_INTERPRET=1``, and ``tl.target_info`` would ask a driver that may not be there. So a
+real compile runs on shadows as the engine's frontend does (`tritontrace.engines.ir.shadows`): traced helpers, whether
+reached by name, through a closure, a module, an argument or a default, are plain JITFunctions there.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import inspect
+import re
+import subprocess
+import tempfile
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+from tritontrace.engines.ir.shadows import ShadowWorld, ast_to_ttir
+from tritontrace.kernels import compat
+from tritontrace.kernels.arguments import BoundLaunch, hide_functions, reveal_functions
+from tritontrace.kernels.targets import Target, backend_for
+from tritontrace.kernels.weak import WeakIdentityMap
+
+__all__ = ["CompileRequest", "OfflineKernel", "real_compile"]
+
+
+class _TensorStandIn:
+    """What a compile needs to know of a tensor argument, without keeping the tensor alive."""
+
+    __slots__ = ("_data_ptr", "_range", "dtype")
+
+    def __init__(self, tensor: Any) -> None:
+        self.dtype = tensor.dtype
+        self._data_ptr: int = tensor.data_ptr()
+        base = getattr(tensor, "base", None) if not isinstance(tensor, torch.Tensor) else tensor
+        storage = base.untyped_storage().nbytes() if isinstance(base, torch.Tensor) else 0
+        self._range = tensor.ptr_range() if hasattr(tensor, "ptr_range") else storage
+
+    def data_ptr(self) -> int:
+        return self._data_ptr
+
+    def ptr_range(self) -> int:
+        return self._range
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """One specialization of a kernel to compile, with stand-ins for the tensors of the launch that it came from."""
+
+    kernel: Any
+    kernel_name: str
+    target: Target
+    values: dict[str, Any]
+    options: dict[str, Any]
+    key: Hashable
+
+    @classmethod
+    def of(cls, bound: BoundLaunch, target: Target | None = None) -> CompileRequest:
+        """What `bound` would be compiled as, for its own target or another one."""
+        values = {name: _without_tensors(value) for name, value in bound.values.items()}
+        return cls(bound.kernel, bound.kernel_name, target or bound.target, values, bound.compile_options(), bound.key)
+
+
+def _without_tensors(value: Any) -> Any:
+    kind = type(value)
+    if kind is int or kind is float or kind is bool or value is None:
+        return value
+    if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
+        return _TensorStandIn(value)
+    if isinstance(value, tuple):
+        items = [_without_tensors(item) for item in value]
+        return kind(*items) if hasattr(kind, "_fields") else tuple(items)
+    if hasattr(value, "block_shape") and hasattr(value, "base"):
+        described = copy.copy(value)
+        described.base = _TensorStandIn(value.base)
+        return described
+    return value
+
+
+class _ShadowSource(compat.ASTSource):  # type: ignore[misc]  # Triton's classes are untyped
+    """Triton's source object over shadows."""
+
+    def make_ir(self, *args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(compat.ASTSource.make_ir).bind(self, *args, **kwargs).arguments
+        return ast_to_ttir(
+            self.fn,
+            self,
+            context=given["context"],
+            options=given["options"],
+            codegen_fns=given["codegen_fns"],
+            module_map=given["module_map"],
+        )
+
+    def hash(self) -> str:
+        # Not Triton's own entry of its disk cache: there `tl.target_info` may have answered for another device or for none.
+        return hashlib.sha256(f"tritontrace-{super().hash()}".encode()).hexdigest()
+
+
+class OfflineKernel(compat.CompiledKernel):  # type: ignore[misc]  # Triton's classes are untyped
+    """A compiled kernel that knows its registers and spills without a device to load it on."""
+
+    @functools.cached_property
+    def _resources(self) -> tuple[int, int]:
+        if "cubin" in self.asm:
+            return _cuda_resources(self.asm["cubin"], self.name)
+        return _amd_resources(self.asm["amdgcn"])
+
+    @functools.cached_property
+    def n_regs(self) -> int:
+        """Registers per thread."""
+        return self._resources[0]
+
+    @functools.cached_property
+    def n_spills(self) -> int:
+        """Registers per thread that were spilled to memory, counted as Triton counts them (32-bit words)."""
+        return self._resources[1]
+
+
+def _cuda_resources(cubin: bytes, name: str) -> tuple[int, int]:
+    tool = compat.require(triton.knobs.nvidia, "cuobjdump").path
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory, "kernel.cubin")
+        file.write_bytes(cubin)
+        shown = subprocess.run([tool, "--dump-resource-usage", file], capture_output=True, text=True, check=True).stdout
+    usage = shown.partition(f"Function {name}:")[2] or shown
+    counts = {key: int(count) for key, count in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", usage)}
+    return counts.get("REG", 0), max(counts.get("STACK", 0), counts.get("LOCAL", 0)) // 4
+
+
+def _amd_resources(assembly: str) -> tuple[int, int]:
+    counts = {key: int(count) for key, count in re.findall(r"\.(vgpr_count|vgpr_spill_count):\s*(\d+)", assembly)}
+    return counts.get("vgpr_count", 0), counts.get("vgpr_spill_count", 0)
+
+
+_compiled: WeakIdentityMap[dict[Hashable, OfflineKernel]] = WeakIdentityMap()
+
+
+def real_compile(jit_fn: Any, bound: BoundLaunch | CompileRequest, target: Target | None = None) -> OfflineKernel:
+    """Compile `jit_fn` to machine code for what `bound` says, offline, for its target or another one.
+
+    Nothing is written to the kernel, to its helpers or to ``triton.language``. The result is remembered as long as the
+    kernel lives. Raises Triton's own errors for a kernel that does not compile.
+    """
+    request = bound if isinstance(bound, CompileRequest) and target is None else None
+    if request is None:
+        request = CompileRequest.of(bound, target) if isinstance(bound, BoundLaunch) else bound
+    kernel = compat.unwrap(jit_fn)
+    world = ShadowWorld(request.target)
+    function = world.shadow(kernel)
+    backend = backend_for(request.target)
+    options, signature, constants, attributes = _specialize(function, backend, request)
+    constants = {path: reveal_functions(value) for path, value in constants.items()}
+    known = _compiled.get_or_create(kernel, dict)
+    key = (request.target, request.key, str(attributes), str(options))
+    compiled = known.get(key)
+    if compiled is None:
+        shadows = {path: world.shadow(value) for path, value in constants.items()}
+        source = _ShadowSource(function, signature, shadows, attributes)
+        compiled = compat.compile_source(source, target=request.target.gpu_target, options=vars(options))
+        compiled.__class__ = OfflineKernel
+        compiled.src = None  # it leads to the kernel, which must not be kept alive by what is remembered about it
+        compiled = known.setdefault(key, compiled)
+    # Each caller gets an object of its own: loading it on a device writes to it.
+    handed_out: OfflineKernel = copy.copy(compiled)
+    handed_out.src = compat.ASTSource(kernel, signature, constants, attributes)
+    return handed_out
+
+
+def _specialize(function: Any, backend: Any, request: CompileRequest) -> tuple[Any, dict[str, Any], dict[Any, Any], Any]:
+    """Triton's own specialization of the arguments, with alignment: options, signature, constants, attributes."""
+    parameters = [
+        parameter.replace(default=hide_functions(getattr(parameter.default, "shadow_of", parameter.default)))
+        for parameter in function.signature.parameters.values()
+    ]
+    params = [
+        compat.KernelParam(param.num, parameter, param.do_not_specialize, param.do_not_specialize_on_alignment)
+        for param, parameter in zip(function.params, parameters, strict=True)
+    ]
+    binder = compat.create_binder(function.signature.replace(parameters=parameters), params, backend)
+    positional: list[Any] = []
+    by_name: dict[str, Any] = {}
+    for parameter in parameters:
+        value = hide_functions(request.values[parameter.name])
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            positional.extend(value)
+        elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            by_name[parameter.name] = value
+        else:
+            positional.append(value)
+    values, specialization, _ = binder(*positional, **by_name)
+    options, signature, constants, attributes = function._pack_args(backend, request.options, values, specialization, None)
+    return options, signature, constants, attributes
