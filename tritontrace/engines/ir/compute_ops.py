@@ -1,0 +1,166 @@
+"""Tile operations that generated code calls and that clients may watch: dot, reduce, scan, print, assert."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from tritontrace import events
+from tritontrace.engines.ir import tensors
+from tritontrace.engines.ir.integers import broadcast_to
+from tritontrace.engines.ir.runtime import Frame
+from tritontrace.engines.ir.values import dense
+from tritontrace.errors import KernelError
+
+__all__ = ["asm_op", "assert_op", "dot_op", "map_op", "print_op", "reduce_op", "scan_op"]
+
+_log = logging.getLogger("tritontrace.kernel")
+
+
+def dot_op(
+    frame: Frame,
+    site: events.Site,
+    a: Any,
+    b: Any,
+    c: Any,
+    a_block: tuple[int, ...],
+    b_block: tuple[int, ...],
+    element: str,
+    operands: tuple[str, str],
+    precision: str,
+) -> Any:
+    """``tt.dot``."""
+    rt = frame.rt
+    if not rt.on_dot:
+        return tensors.dot(a, b, c, a_block, b_block, element, operands, precision)
+    event = events.Dot(rt.launch, site, frame, a, b, c, precision)
+    rt.before(event)
+    replaced, value = rt.replaced(event)
+    event.result = np.asarray(value) if replaced else tensors.dot(a, b, c, a_block, b_block, element, operands, precision)
+    rt.after(event)
+    return event.result
+
+
+def _fold(
+    frame: Frame, kind: str, combine: Any, free: Any, values: list[Any], block: tuple[int, ...], axis: int, reverse: bool
+) -> list[Any]:
+    if free is None:
+        if kind == "reduce":
+            return [tensors.ufunc_reduce(combine, values[0], block, axis)]
+        return [tensors.ufunc_scan(combine, values[0], block, axis, reverse)]
+    if kind == "reduce":
+        return tensors.map_reduce(frame, combine, free, values, block, axis)
+    return tensors.map_scan(frame, combine, free, values, block, axis, reverse)
+
+
+def _watched(
+    frame: Frame,
+    site: events.Site,
+    kind: str,
+    combine: Any,
+    free: Any,
+    values: list[Any],
+    block: tuple[int, ...],
+    axis: int,
+    reverse: bool,
+) -> list[Any]:
+    rt = frame.rt
+    if not rt.on_reduce:
+        return _fold(frame, kind, combine, free, values, block, axis, reverse)
+    event = events.Reduce(rt.launch, site, frame, tuple(values), axis, kind)
+    rt.before(event)
+    replaced, value = rt.replaced(event)
+    if replaced:
+        event.results = tuple(np.asarray(v) for v in (value if isinstance(value, tuple) else (value,)))
+    else:
+        event.results = tuple(_fold(frame, kind, combine, free, values, block, axis, reverse))
+    rt.after(event)
+    return list(event.results)
+
+
+def reduce_op(
+    frame: Frame, site: events.Site, combine: Any, free: Any, values: list[Any], block: tuple[int, ...], axis: int, reverse: bool
+) -> list[Any]:
+    """``tt.reduce``."""
+    return _watched(frame, site, "reduce", combine, free, values, block, axis, reverse)
+
+
+def scan_op(
+    frame: Frame, site: events.Site, combine: Any, free: Any, values: list[Any], block: tuple[int, ...], axis: int, reverse: bool
+) -> list[Any]:
+    """``tt.scan``."""
+    return _watched(frame, site, "scan", combine, free, values, block, axis, reverse)
+
+
+def map_op(frame: Frame, function: Any, free: Any, values: list[Any], block: tuple[int, ...], pack: int) -> list[Any]:
+    """``tt.map_elementwise``: a scalar function of `pack` neighbours, run for every lane as if it were a program."""
+    full = [broadcast_to(v, block) for v in values]
+    programs = max(v.shape[0] for v in full)
+    full = [np.broadcast_to(v, (programs, *block)) for v in full]
+    lanes = int(np.prod(block, dtype=np.int64)) // pack
+    owner = np.repeat(np.arange(programs), lanes)
+    arguments = []
+    for v in full:
+        flat = np.ascontiguousarray(v).reshape(programs * lanes, pack)
+        arguments.extend(flat[:, k] for k in range(pack))
+    wide = frame.take(owner if frame.P == programs else np.zeros(programs * lanes, np.int64))
+    outside = [v if v.shape[0] == 1 else v[owner] for v in (dense(f) for f in free)]
+    raw = [dense(r) for r in function(wide, outside, *arguments)]
+    out = []
+    for j in range(0, len(raw), pack):
+        columns = [np.broadcast_to(r, (programs * lanes,)) for r in raw[j : j + pack]]
+        out.append(np.stack(columns, axis=1).reshape(programs, *block))
+    return out
+
+
+def print_op(frame: Frame, site: events.Site, prefix: str, values: list[Any], hexadecimal: bool) -> None:
+    """``tl.device_print``: one event; without a listener the lines go to the logger ``tritontrace.kernel``."""
+    rt = frame.rt
+    event = events.Print(rt.launch, site, frame, prefix, tuple(values), hexadecimal)
+    if rt.on_print:
+        rt.before(event)
+        if rt.replaced(event)[0]:
+            rt.after(event)
+            return
+    if _log.isEnabledFor(logging.INFO):
+        for row, program in enumerate(frame.program_ids()):
+            shown = []
+            for value in values:
+                one = value[0 if value.shape[0] == 1 else row]
+                one = np.broadcast_to(one, site.block) if site.block else one
+                formatter: Any = {"int": lambda x: f"0x{int(x):x}"} if hexadecimal else None
+                shown.append(np.array2string(np.asarray(one), formatter=formatter))
+            _log.info("(%d, %d, %d)%s %s", *program, prefix, " ".join(shown))
+    if rt.on_print:
+        rt.after(event)
+
+
+def assert_op(frame: Frame, site: events.Site, condition: Any, message: str, mask: Any) -> None:
+    """``tl.device_assert`` (in the module only where debug is on); raises `KernelError` naming line and programs."""
+    rt = frame.rt
+    if mask is not None:
+        condition = condition | ~dense(mask)
+    event = events.Assert(rt.launch, site, frame, condition, message)
+    if rt.on_assert:
+        rt.before(event)
+        if rt.replaced(event)[0]:
+            rt.after(event)
+            return
+    if not condition.all():
+        rows = np.broadcast_to(condition.reshape(condition.shape[0], -1).all(axis=1), (frame.P,))
+        bad = [(int(a), int(b), int(c)) for a, b, c in frame.program_ids()[~rows]]
+        cause = AssertionError(message)
+        raise KernelError(
+            f"device_assert failed: {message}", kernel=rt.launch.kernel_name, location=site.location, programs=bad
+        ) from cause
+    if rt.on_assert:
+        rt.after(event)
+
+
+def asm_op(callback: Any, kinds: list[Any], *values: Any) -> list[Any]:
+    """Inline assembly through a registered Python callback of numpy arrays."""
+    out = callback(*values)
+    results = out if isinstance(out, (tuple, list)) else (out,)
+    return [np.asarray(r).astype(kind, copy=False) for r, kind in zip(results, kinds)]

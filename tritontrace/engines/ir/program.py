@@ -1,0 +1,179 @@
+"""A kernel's specialization, compiled to Python: the source, its functions, and how arguments become values."""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritontrace.engines.ir import compute_ops, numerics, schedule
+from tritontrace.engines.ir.codegen import Emitter, Lines, Scope, seed_block_roots
+from tritontrace.engines.ir.descriptors import Descriptor
+from tritontrace.engines.ir.flatten import FlatBlock, Flattener, has_wait
+from tritontrace.engines.ir.frontend import Lowered, Slot, lower
+from tritontrace.engines.ir.optimizer import optimize
+from tritontrace.engines.ir.parser import parse
+from tritontrace.engines.ir.tree import Function, Module, Type, Value, walk
+
+if TYPE_CHECKING:
+    from tritontrace.kernels.arguments import BoundLaunch
+    from tritontrace.source import SourceLocation
+
+__all__ = ["Program", "compile_program"]
+
+_numbers = itertools.count(1)
+
+
+@dataclass(slots=True, eq=False)
+class Program:
+    """What `compile_program` made. `entry` runs nested code; `blocks` is set instead where the kernel is flat.
+
+    `names` are the entry arguments' names in the environment of flat code. `locations[i]` is the kernel line that line
+    ``i + 1`` of `source` was written for. `max_block` is the number of elements of the largest tile.
+    """
+
+    kernel_name: str
+    file: str
+    source: str
+    locations: list[SourceLocation | None]
+    entry: Callable[..., Any] | None
+    blocks: list[FlatBlock]
+    names: list[str]
+    types: list[Type]
+    slots: tuple[Slot, ...]
+    max_block: int
+    globals_check: Callable[[], None]
+
+    def arguments(self, bound: BoundLaunch) -> list[Any]:
+        """The entry function's arguments as values of one program for all (``[1]`` arrays, descriptors)."""
+        out = []
+        for kind, (index, part) in zip(self.types, self.slots, strict=True):
+            leaf = bound.leaves[index]
+            if part == "value":
+                out.append(_scalar(leaf.value, kind))
+            elif part == "desc":
+                out.append(_descriptor(leaf.value, kind))
+            else:
+                where, axis = part
+                values = leaf.value.shape if where == "shape" else leaf.value.strides
+                out.append(_scalar(int(values[axis]), kind))
+        return out
+
+    def pointer_names(self) -> set[int]:
+        """Indices of the leaves that point to memory."""
+        return {index for kind, (index, part) in zip(self.types, self.slots) if kind.is_pointer or part == "desc"}
+
+    def locate(self, error: BaseException) -> SourceLocation | None:
+        """The kernel line that was executing when `error` was raised."""
+        found = None
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            if frame.f_code.co_filename == self.file and 0 < line <= len(self.locations):
+                found = self.locations[line - 1] or found
+        return found
+
+
+def _scalar(value: Any, kind: Type) -> Any:
+    if kind.is_pointer:
+        address = value if isinstance(value, int) else value.data_ptr()
+        return np.array([address], np.uint64).view(np.int64)
+    dtype = numerics.compute_dtype(kind.element)
+    if dtype.kind == "b":
+        return np.array([bool(value)])
+    if dtype.kind == "i":
+        bits = dtype.itemsize * 8
+        number = int(value) & ((1 << bits) - 1)
+        return np.array([number], f"u{dtype.itemsize}").view(dtype)
+    return numerics.round_to(np.array([float(value)], dtype), kind.element)
+
+
+def _descriptor(value: Any, kind: Type) -> Descriptor:
+    block = kind.block
+    padding = "nan" if getattr(value, "padding", "zero") == "nan" else "zero"
+    shape = [np.array([int(n)]) for n in value.shape]
+    strides = [np.array([int(n)]) for n in value.strides]
+    base = np.array([value.base.data_ptr()], np.uint64).view(np.int64)
+    return Descriptor(base, shape, strides, block.shape, numerics.element_bytes(block.element), padding)
+
+
+def compile_program(bound: BoundLaunch, inline_asm: dict[str, Callable[..., Any]] | None = None) -> Program:
+    """Lower, parse, optimize and write the kernel of `bound`.
+
+    Raises Triton's own errors from the frontend and `UnsupportedOpError` for an operation that the engine lacks.
+    """
+    lowered = lower(bound)
+    module = optimize(parse(lowered.text), lowered.entry)
+    return _write(bound, lowered, module, inline_asm)
+
+
+def _write(bound: BoundLaunch, lowered: Lowered, module: Module, inline_asm: dict[str, Callable[..., Any]] | None) -> Program:
+    function = module.functions[lowered.entry]
+    emitter = Emitter(module, bound.kernel_name, inline_asm)
+    for room in (compute_ops, schedule):
+        for name in room.__all__:
+            emitter.globals[name] = getattr(room, name)
+    scope = Scope(emitter)
+    scope.uses = _count_uses(module)
+    for argument, (index, _) in zip(function.arguments, lowered.slots):
+        kind = argument.type
+        if kind.is_pointer or kind.element.startswith("tensordesc"):
+            scope.roots[argument] = bound.leaves[index].name
+    seed_block_roots(scope, function)
+    emitter.calling.append(function.name)
+    flat = len(function.body.blocks) > 1 or has_wait(scope, function)
+    blocks: list[FlatBlock] = []
+    if flat:
+        blocks = _flat(scope, function)
+    else:
+        lines = Lines()
+        scope.emit_ops(function.body.block.ops, lines)
+        arguments = "".join(", " + scope.name(a) for a in function.arguments)
+        emitter.define(f"def entry(F{arguments}):", lines)
+    source = "\n".join(text for text, _ in emitter.functions) + "\n"
+    file = f"<tritontrace {bound.kernel_name} #{next(_numbers)}>"
+    exec(compile(source, file, "exec"), emitter.globals)
+    for value in list(emitter.globals.values()):
+        nested = value if isinstance(value, schedule.Nested) else getattr(value, "__self__", None)
+        if isinstance(nested, schedule.Nested):
+            nested.link(emitter.globals)
+    for block in blocks:
+        block.function = emitter.globals[f"b{block.index}"]
+    return Program(
+        kernel_name=bound.kernel_name,
+        file=file,
+        source=source,
+        locations=[location for _, location in emitter.functions],
+        entry=None if flat else emitter.globals["entry"],
+        blocks=blocks,
+        names=[scope.name(a) for a in function.arguments],
+        types=[a.type for a in function.arguments],
+        slots=lowered.slots,
+        max_block=emitter.max_block,
+        globals_check=lowered.globals_check,
+    )
+
+
+def _flat(scope: Scope, function: Function) -> list[FlatBlock]:
+    flattener = Flattener(scope)
+    entry = flattener.new()
+
+    def leave(end: FlatBlock, names: list[str]) -> None:
+        flattener._raw(end, "return []", [], [])
+
+    flattener.body(scope, function.body, entry, leave, ())
+    return flattener.finish("b")
+
+
+def _count_uses(module: Module) -> dict[Value, int]:
+    uses: dict[Value, int] = {}
+    for function in module.functions.values():
+        for op in walk(function.body):
+            for value in op.operands:
+                uses[value] = uses.get(value, 0) + 1
+            for successor in op.successors:
+                for value in successor.arguments:
+                    uses[value] = uses.get(value, 0) + 1
+    return uses
