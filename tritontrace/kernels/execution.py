@@ -1,0 +1,140 @@
+"""Running one grid under its clients: what a launch of the user and each of its trials have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from tritontrace.clients.base import Client, ClientManager
+from tritontrace.engines.base import Engine, EngineRun
+from tritontrace.engines.memory import AddressSpace
+from tritontrace.errors import KernelError
+from tritontrace.kernels import arguments
+from tritontrace.kernels.arguments import BoundLaunch
+from tritontrace.launch import Launch
+from tritontrace.patching.run import patch_run
+from tritontrace.scopes.identity import Scope
+
+__all__ = ["Execution", "View", "describe", "detached", "settle"]
+
+
+@dataclass(slots=True)
+class View:
+    """How one scope sees a launch: its own `Launch`, and the clients that it brings."""
+
+    scope: Scope
+    launch: Launch
+    clients: tuple[Client, ...]
+
+
+def describe(
+    views: Sequence[View], bound: BoundLaunch, grid: tuple[int, int, int], config: dict[str, Any] | None
+) -> None:
+    """Fills the Launch of every view; each gets dictionaries of its own."""
+    infos = arguments.argument_infos(bound)
+    for view in views:
+        launch = view.launch
+        launch.kernel_name = bound.kernel_name
+        launch.grid = grid
+        launch.arguments = dict(infos)
+        launch.options = dict(bound.options)
+        launch.config = None if config is None else dict(config)
+
+
+@dataclass(slots=True)
+class Execution:
+    """One run of a grid: the clients of all `views` observe it, and none of them is left unfinalized.
+
+    `memory` makes the address space; `around` (Triton's launch hooks) is entered around the grid.
+    """
+
+    views: Sequence[View]
+    bound: BoundLaunch
+    grid: tuple[int, int, int]
+    engine: Engine
+    memory: Callable[[], AddressSpace]
+    around: Callable[[], AbstractContextManager[None]]
+    max_steps: int | None = None
+    programs: Any = None
+    strict_bounds: bool = True
+
+    def run(self, prelude: Callable[[ClientManager], None] | None = None) -> None:
+        """Opens the clients, calls `prelude` (the warmup vote), runs the grid, finalizes; raises the first error."""
+        manager = ClientManager()
+        raised: BaseException | None = None
+        try:
+            for view in self.views:
+                manager.add(view.clients, view.launch)
+            if prelude is not None:
+                prelude(manager)
+            with patch_run(manager, self.bound.kernel_name) as hooks:
+                manager.pre_run()
+                with self.around():
+                    self._run_grid(hooks)
+                manager.post_run()
+        except BaseException as error:  # noqa: BLE001 - raised below, once every client is finalized
+            raised = error
+        error = settle(manager, raised)
+        if error is not None:
+            raise error
+
+    def _run_grid(self, hooks: Any) -> None:
+        launches = [view.launch for view in self.views]
+        if 0 in self.grid:
+            # An empty grid has run to its end.
+            for launch in launches:
+                launch.completed = True
+            return
+        memory = self.memory()
+        first = launches[0]
+        try:
+            for launch in launches:
+                launch.memory = memory
+            self.engine.run(
+                EngineRun(
+                    launch=first,
+                    bound=self.bound,
+                    grid=self.grid,
+                    hooks=hooks,
+                    memory=memory,
+                    strict_bounds=self.strict_bounds,
+                    max_steps=self.max_steps,
+                    programs=self.programs,
+                )
+            )
+        finally:
+            for launch in launches:
+                launch.completed = first.completed
+                launch.memory = None
+            memory.finish(first.completed)
+
+
+def settle(manager: ClientManager, raised: BaseException | None) -> BaseException | None:
+    """Finalizes every client and returns the error that the caller is to get: what was `raised`, else the first failure.
+
+    An engine reports what goes wrong inside a kernel as `KernelError`; where that was a client's own exception, the
+    client's exception is the error.
+    """
+    error = raised
+    if isinstance(raised, KernelError) and manager.is_from_client(raised.__cause__):
+        error = raised.__cause__
+    try:
+        manager.finalize(error)
+    except BaseException as failure:  # noqa: BLE001 - returned to be raised
+        error = failure
+    # What a client raised holds the frames of the launch, and these its tensors.
+    manager.failures.clear()
+    return error
+
+
+def detached(error: BaseException | None, depth: int = 8) -> BaseException | None:
+    """`error` without its traceback, for keeping: the frames of a traceback hold the launch's tensors alive."""
+    if error is None or depth == 0:
+        return None
+    kept = type(error).__new__(type(error), *error.args)
+    kept.args = error.args
+    kept.__dict__.update(error.__dict__)
+    kept.__cause__ = detached(error.__cause__, depth - 1)
+    return kept
