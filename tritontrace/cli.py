@@ -84,7 +84,7 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         settings["strict"] = True
     try:
         session = tritontrace.session(names, **settings)
-    except ValueError as error:  # an unknown client, engine or target
+    except (ValueError, TypeError) as error:  # an unknown client, engine or target
         parser.error(str(error))
     with session as opened:
         code = _call(program)

@@ -263,7 +263,7 @@ class Session:
             programs=self.programs,
             max_steps=self.max_steps,
         )
-        with Transaction(f"the opening of {self!r}") as opening:
+        with Transaction("the opening of a session") as opening:
             opening.do(interception.install, undo=interception.remove)
             opening.do(lambda: identity.register(scope), undo=lambda: identity.close(scope))
             if self.scope == "process":

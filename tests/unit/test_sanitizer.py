@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,17 @@ def test_an_empty_tensor_has_no_element() -> None:
     launch = launch_of(x=empty)
     (finding,) = check(launch, access(events.Load, launch, np.array([[0, 4]])))
     assert finding.elements.tolist() == [0, 1]
+
+
+def test_a_claimed_shape_does_not_reach_beyond_the_storage() -> None:
+    x = torch.zeros(4, 4)
+    launch = launch_of(x=x)
+    launch.arguments["x"] = dataclasses.replace(launch.arguments["x"], shape=(6, 2), stride=(4, 1))
+    (finding,) = check(launch, access(events.Load, launch, at(x, [[0, 1, 2, 12, 13, 16, 20]])))
+    assert finding.elements.tolist() == [2, 16, 20]
+    launch.arguments["x"] = dataclasses.replace(launch.arguments["x"], shape=(5, 4), stride=(4, 1))
+    (finding,) = check(launch, access(events.Load, launch, at(x, [[15, 16]])))
+    assert finding.elements.tolist() == [16]
 
 
 def test_a_scalar_access() -> None:

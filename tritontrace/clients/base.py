@@ -255,7 +255,7 @@ def _each(
     for member in members:
         try:
             action(member)
-        except BaseException as failure:  # noqa: BLE001 - the others must be reached; it is raised below
+        except BaseException as failure:  # the others must be reached; it is raised below
             if first is None:
                 first = failure
             elif failure is not first:

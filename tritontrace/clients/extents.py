@@ -24,10 +24,10 @@ class Extent:
     second element), and an address must be that of an element.
     """
 
-    __slots__ = ("_levels", "_offsets", "_run", "dense", "element_bytes", "first", "last")
+    __slots__ = ("_base", "_levels", "_offsets", "_run", "dense", "element_bytes", "first", "last")
 
     def __init__(self, data_ptr: int, shape: tuple[int, ...], stride: tuple[int, ...], element_bytes: int) -> None:
-        self.first = data_ptr
+        self.first = self._base = data_ptr
         self.element_bytes = element_bytes
         # Offsets are sums of index * stride. From the smallest stride up: the first terms cover a gapless run of elements;
         # the others either repeat what came before at a distance ("nested", decided by division), or interleave.
@@ -55,8 +55,14 @@ class Extent:
 
     @classmethod
     def of_view(cls, info: ArgumentInfo) -> Extent:
-        """The elements that the argument's own shape and strides reach."""
-        return cls(info.data_ptr, info.shape or (), info.stride or (), info.element_bytes)
+        """The elements that the argument's own shape and strides reach, as far as its storage has them.
+
+        A descriptor may claim a shape that its tensor does not have, and a storage may have been resized.
+        """
+        extent = cls(info.data_ptr, info.shape or (), info.stride or (), info.element_bytes)
+        extent.first = max(extent.first, info.storage_ptr)
+        extent.last = min(extent.last, info.storage_ptr + info.storage_bytes)
+        return extent
 
     @classmethod
     def of_storage(cls, info: ArgumentInfo) -> Extent:
@@ -68,7 +74,7 @@ class Extent:
         result: Bools = (addresses < self.first) | (addresses + size > self.last)
         if self.dense:
             return result
-        offsets = addresses - self.first
+        offsets = addresses - self._base
         width = self.element_bytes
         last = (offsets + (size - 1)) // width
         element = offsets // width

@@ -74,7 +74,7 @@ class Execution:
                 with self.around():
                     self._run_grid(hooks)
                 manager.post_run()
-        except BaseException as error:  # noqa: BLE001 - raised below, once every client is finalized
+        except BaseException as error:  # raised below, once every client is finalized
             raised = error
         error = settle(manager, raised)
         if error is not None:
@@ -122,7 +122,7 @@ def settle(manager: ClientManager, raised: BaseException | None) -> BaseExceptio
         error = raised.__cause__
     try:
         manager.finalize(error)
-    except BaseException as failure:  # noqa: BLE001 - returned to be raised
+    except BaseException as failure:  # returned to be raised
         error = failure
     # What a client raised holds the frames of the launch, and these its tensors.
     manager.failures.clear()

@@ -151,7 +151,7 @@ class _UserLaunch:
         self._spare = self._record()
         try:
             result = self._call()
-        except BaseException as raised:  # noqa: BLE001 - raised again once every scope is told
+        except BaseException as raised:  # raised again once every scope is told
             error = raised
         if self._warm is not None:
             error = settle(self._warm[0], error)
@@ -210,7 +210,7 @@ class _UserLaunch:
                 launch.error = kept
             try:
                 failure: BaseException | None = view.scope.finish(launch)
-            except BaseException as raised:  # noqa: BLE001 - the other scopes must be told; it is returned
+            except BaseException as raised:  # the other scopes must be told; it is returned
                 failure = raised
             if first is None:
                 first = failure

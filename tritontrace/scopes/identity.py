@@ -69,10 +69,19 @@ _ids = itertools.count(1)
 
 
 class _ThisThread(threading.local):
-    """`token` is an object that stands for the current thread. Unlike a thread's ident it is never used again."""
+    """`token` is an object that stands for the current thread. Unlike a thread's ident it is never used again.
+
+    `guest` is True on a thread that Python's `threading` did not start: only those can be autograd's. Asking once a
+    thread keeps the question to torch, the dearest part of a launch that nobody watches, off the user's threads.
+    """
 
     def __init__(self) -> None:
         self.token = object()
+        ident = threading.get_ident()
+        # Not current_thread(): that would enter a foreign thread into Python's books for ever. A dummy thread is what
+        # somebody else's current_thread() made of one.
+        known = [thread for thread in threading.enumerate() if thread.ident == ident]
+        self.guest = not known or isinstance(known[0], threading._DummyThread)
 
 
 _this = _ThisThread()
@@ -252,7 +261,7 @@ def _own_frame() -> Frame | None:
 def _visible_frame() -> Frame | None:
     """The frame that decides here: this thread's own, or that of the thread for which autograd made this one work."""
     frame = _own_frame()
-    if frame is None and _open:
+    if frame is None and _this.guest and _open:
         stashed = autograd.fetch()
         # On the owner's own thread the slot says nothing: an empty context there (another task) is empty on purpose.
         if isinstance(stashed, Frame) and stashed.owner is not _this.token:
@@ -262,8 +271,11 @@ def _visible_frame() -> Frame | None:
 
 def active_scopes() -> tuple[Scope, ...]:
     """The scopes that see a launch made here and now, oldest first; empty almost always, and then cheap."""
-    frame = _visible_frame()
     process = _process
+    # First what nearly every launch on a thread without a session comes to; the rest would find the same, slower.
+    if not process and _current.get() is None and not _this.guest:
+        return ()
+    frame = _visible_frame()
     if frame is None:
         if not process:
             return ()

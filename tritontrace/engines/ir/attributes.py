@@ -1,8 +1,9 @@
 """Attributes in MLIR's generic text, decoded where they are simple.
 
-``3 : i32`` is an int, ``1.0 : f32`` an array of shape ``()`` in its compute dtype, ``true`` a bool, ``unit`` (no value) True, ``"text"`` and ``@symbol`` a
-str, ``array<i32: 1, 0>`` and ``[...]`` a list, ``{...}`` a dict, ``dense<...>`` a numpy array in the compute dtype of
-its element (shape ``()`` for a splat), a type a `Type`, and ``#dialect.name<...>`` its text.
+``3 : i32`` is an int, ``1.0 : f32`` an array of shape ``()`` in its compute dtype, ``true`` a bool, ``unit`` (no
+value) True, ``"text"`` and ``@symbol`` a str, ``array<i32: 1, 0>`` and ``[...]`` a list, ``{...}`` a dict,
+``dense<...>`` a numpy array in the compute dtype of its element (shape ``()`` for a splat), a type a `Type`, and
+``#dialect.name<...>`` its text.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ class _Reader:
         if kind is not None and (kind.is_float or token.startswith(("0x", "-0x"))):
             # kept as an array: 0x7FC0 has a meaning in its own format only
             return _frozen(numerics.parse_float(token, kind.element)) if kind.is_float else int(token, 16)
-        if "." in token or "e" in token.lower() and not token.startswith("0x"):
+        if "." in token or ("e" in token.lower() and not token.startswith("0x")):
             return float(token)
         return int(token, 0)
 

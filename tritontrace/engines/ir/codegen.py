@@ -16,7 +16,7 @@ from tritontrace.engines.ir import control, integers, memory_ops, tensors
 from tritontrace.engines.ir.descriptors import Descriptor
 from tritontrace.engines.ir.runtime import MemorySite
 from tritontrace.engines.ir.tree import Block, Function, Module, Op, OpLocation, Region, Type, Value, free_values
-from tritontrace.engines.ir.values import dense
+from tritontrace.engines.ir.values import dense, land
 from tritontrace.errors import UnsupportedOpError
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Emitter:
             "np": np,
             "dense": dense,
             "Descriptor": Descriptor,
+            "land": land,
             "full": integers.broadcast_to,
             "_flat": lambda v: v.reshape(v.shape[0]),
         }

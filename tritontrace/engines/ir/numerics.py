@@ -1,10 +1,11 @@
 """Number formats: how a value of each IR element type is computed with, and how it lies in memory.
 
-Integers are numpy's signed integers of their width (``i1`` is bool), pointers are int64 byte addresses. The
-16-bit and 8-bit floats are held as float32 and rounded to their format after each operation by one cast of
-numpy's or ml_dtypes' (arithmetic in those dtypes themselves is several times slower, arithmetic on bit patterns
-is wrong). Every function takes and gives arrays of any shape and never writes to its argument; a result may be
-its argument itself where nothing had to change. The caller silences numpy's floating-point warnings.
+Integers are numpy's signed integers of their width (``i1`` is bool), pointers are int64 byte addresses. The 16-bit
+and 8-bit floats are held as float32 and rounded to their format after each operation by one cast (arithmetic in
+those dtypes themselves is several times slower, arithmetic on bit patterns is wrong). The cast is numpy's or
+ml_dtypes', for large arrays torch's, which gives the same values many times faster. Every function takes and gives
+arrays of any shape and never writes to its argument; a result may be its argument itself where nothing had to
+change. The caller silences numpy's floating-point warnings.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+import torch
+
+from tritontrace.engines.ir import native
 
 __all__ = [
     "bits_of",
@@ -38,6 +42,8 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
+_LARGE = 2048  # elements from which torch's casts win over its call overhead
+
 _F8: dict[str, Any] = {
     "f8E4M3FN": ml_dtypes.float8_e4m3fn,
     "f8E5M2": ml_dtypes.float8_e5m2,
@@ -46,6 +52,13 @@ _F8: dict[str, Any] = {
     "f8E4M3B11FNUZ": ml_dtypes.float8_e4m3b11fnuz,
 }
 _F8_MAX = {name: np.float32(ml_dtypes.finfo(dtype).max) for name, dtype in _F8.items()}
+
+_F8_TORCH: dict[str, torch.dtype] = {
+    "f8E4M3FN": torch.float8_e4m3fn,
+    "f8E5M2": torch.float8_e5m2,
+    "f8E4M3FNUZ": torch.float8_e4m3fnuz,
+    "f8E5M2FNUZ": torch.float8_e5m2fnuz,
+}
 
 _COMPUTE: dict[str, npt.DTypeLike] = {
     "f64": np.float64,
@@ -106,6 +119,8 @@ def unsigned_dtype(element: str) -> np.dtype[Any]:
 
 def round_f16(x: Array) -> Array:
     """`x` (float32 or float64) rounded to nearest even f16, as float32."""
+    if x.size >= _LARGE and x.dtype == np.float32:
+        return native.round_through(x, torch.float16)
     return x.astype(np.float16).astype(np.float32)
 
 
@@ -113,6 +128,8 @@ def round_bf16(x: Array) -> Array:
     """`x` (float32 or float64) rounded to nearest even bf16, as float32."""
     if x.dtype == np.float64:
         x = _odd_f32(x)
+    if x.size >= _LARGE:
+        return native.round_through(x, torch.bfloat16)
     return x.astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
@@ -148,7 +165,10 @@ def _round_f8(x: Array, element: str) -> Array:
     top = _F8_MAX[element]
     if x.dtype == np.float64:
         x = _odd_f32(x)
-    return np.clip(x, -top, top).astype(_F8[element]).astype(np.float32)
+    x = np.clip(x, -top, top)
+    if x.size >= _LARGE and element in _F8_TORCH:
+        return native.round_through(x, _F8_TORCH[element])
+    return x.astype(_F8[element]).astype(np.float32)
 
 
 def round_to(x: Array, element: str, mode: str = "rtne") -> Array:
@@ -163,6 +183,8 @@ def round_to(x: Array, element: str, mode: str = "rtne") -> Array:
         return round_bf16_rtz(x) if mode == "rtz" else round_bf16(x)
     if element in _F8:
         return _round_f8(x, element)
+    if element == "tf32":
+        return round_tf32(x, "rtz" if mode == "rtz" else "rna")
     raise ValueError(f"{element!r} is not a floating-point element type")
 
 
@@ -205,9 +227,8 @@ def float_to_int(x: Array, element: str, *, unsigned: bool = False) -> Array:
     if not unsigned and bits == 32 and not wide:
         # the common case in one pass: both x86 (INT_MIN) and Arm (saturated) leave no doubt about what needs a fix
         y = x.astype(np.int32)
-        if y.size == 0 or (int(y.min()) > -(2**31) and int(y.max()) < 2**31 - 1):
-            if not np.isnan(x).any():
-                return y
+        if y.size == 0 or (int(y.min()) > -(2**31) and int(y.max()) < 2**31 - 1 and not np.isnan(x).any()):
+            return y
     low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     exact = x.astype(np.float64)
     work = np.dtype(f"u{bits // 8}" if unsigned else f"i{bits // 8}")
@@ -244,9 +265,9 @@ def from_memory(raw: Array, element: str) -> Array:
     if element == "bf16":
         return np.left_shift(raw, 16, dtype=np.uint32).view(np.float32)
     if element == "f16":
-        return raw.astype(np.float32)
+        return native.from_float16(raw) if raw.size >= _LARGE else raw.astype(np.float32)
     if element in _F8:
-        return _f8_table(element)[raw]
+        return _f8_table(element).take(raw)
     if element == "i1":
         return raw != 0
     return raw
@@ -257,7 +278,7 @@ def to_memory(x: Array, element: str) -> Array:
     if element == "bf16":
         return (x.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     if element == "f16":
-        return x.astype(np.float16)
+        return native.to_float16(x) if x.size >= _LARGE else x.astype(np.float16)
     if element in _F8:
         return x.astype(_F8[element]).view(np.uint8)
     if element == "i1":

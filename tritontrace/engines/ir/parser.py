@@ -45,7 +45,8 @@ class IRSyntaxError(TritonTraceError):
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 # results, name, operands, successors, inherent attributes (without nested braces)
 _HEAD = re.compile(
-    rf"""\s*(?:(%[^="\n]+?)\ =\ )?"([^"\n]+)"\(([^)\n]*)\)(?:\[([^\]\n]*)\])?(?:\ <\{{([^"{{}}\n]*(?:{_STRING}[^"{{}}\n]*)*)\}}>)?""",
+    rf"""\s*(?:(%[^="\n]+?)\ =\ )?"([^"\n]+)"\(([^)\n]*)\)(?:\[([^\]\n]*)\])?
+    (?:\ <\{{([^"{{}}\n]*(?:{_STRING}[^"{{}}\n]*)*)\}}>)?""",
     re.X,
 )
 _BLOCK = re.compile(r"\s*(\^[\w.$-]+)(\(|:)")
