@@ -133,7 +133,8 @@ class Session:
         self.number = next(_numbers)
         self._made_at = callsite.user_line()
         self._scope: Scope | None = None
-        self._state: Literal["new", "open", "closed", "exited"] = "new"
+        self._state: Literal["new", "open", "closed"] = "new"
+        self._left = False
         self._launches: deque[Launch] = deque(maxlen=keep)
         self._count = 0
         self._dropped_findings = 0
@@ -168,7 +169,7 @@ class Session:
     @property
     def closed(self) -> bool:
         """True once it has been closed (also by a fork: a child process has no open session)."""
-        return self._state in ("closed", "exited") or (self._scope is not None and self._scope.closed)
+        return self._state == "closed" or (self._scope is not None and self._scope.closed)
 
     def report(self) -> str:
         """The findings and launches as text."""
@@ -218,6 +219,7 @@ class Session:
             if scope is None:
                 raise RuntimeError(f"{self} was never entered")
             if scope.forked:
+                # The parent's session, in a child: it has ended already, and nothing here is to be taken out.
                 return
             if self._state != "open":
                 raise RuntimeError(f"{self} is already closed")
@@ -229,14 +231,14 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with LOCK:
-            # `close()` inside the block, or from another thread, is how a session ends early: the block's own end is
-            # then no mistake. A second end of the block is.
-            closed_early, self._state = self._state == "closed", "exited" if self._state == "closed" else self._state
-        if closed_early:
-            self._leave_here()
-            return
-        self.close()
-        self._state = "exited"
+            # `close()` inside the block, or on another thread, is how a session ends early; the end of the block is then
+            # no mistake. A second end of the block is.
+            early = self._state == "closed" and not self._left
+            self._left = True
+        if early and self._scope is not None:
+            identity.leave(self._scope)
+        else:
+            self.close()
 
     def __call__(self, function: F) -> F:
         """Decorate a function: each of its calls is traced into this session."""
@@ -277,10 +279,6 @@ class Session:
         if identity.close(scope):
             interception.remove()
 
-    def _leave_here(self) -> None:
-        if self._scope is not None:
-            identity.leave(self._scope)
-
     # What the launch path tells it (through its Scope)
 
     def record(self, launch: Launch) -> None:
@@ -307,7 +305,7 @@ class Session:
 
     def released(self) -> None:
         """A scope of this session has closed, and its last launch has ended."""
-        if self._state in ("closed", "exited"):
+        if self._state == "closed":
             with LOCK:
                 self._memory.clear()
 
@@ -441,7 +439,8 @@ def _engine_name(engine: object) -> str:
         raise TypeError(f"engine must be a name, not {engine!r}")
     from tritontrace import engines
 
-    engines.get(engine)
+    if engine not in engines.names():
+        engines.get(engine)  # raises, and lists the names
     return engine
 
 

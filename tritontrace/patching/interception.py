@@ -15,6 +15,7 @@ reported and not passed over in silence.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
@@ -81,7 +82,8 @@ def _launcher(wrapped: Any, handler: Handler) -> Callable[..., Any]:
 
 
 def _bind(wrapped: Any, instance: Any) -> Any:
-    return wrapped.__get__(instance, type(instance))
+    get = getattr(type(wrapped), "__get__", None)
+    return wrapped if get is None else get(wrapped, instance, type(instance))
 
 
 def _decide(handler: Handler, wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -163,15 +165,18 @@ def _reaches(top: Any, wanted: Any) -> bool:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        attributes = getattr(value, "__dict__", None) or {}
-        pending.extend(attributes[name] for name in ("__wrapped__", "func", "__func__") if name in attributes)
-        if isinstance(value, (wrapt.ObjectProxy, functools.partial, staticmethod, classmethod)):
-            pending.append(getattr(value, "__wrapped__", None) or getattr(value, "func", None) or value.__func__)
-        for cell in getattr(value, "__closure__", None) or ():
-            try:
-                pending.append(cell.cell_contents)
-            except ValueError:
-                continue
+        # Only kinds that patches are made of: a closure may hold anything, and asking anything for attributes runs code.
+        if isinstance(value, FunctionType):
+            pending.append(value.__dict__.get("__wrapped__"))
+            for cell in value.__closure__ or ():
+                with contextlib.suppress(ValueError):  # an empty cell
+                    pending.append(cell.cell_contents)
+        elif issubclass(type(value), (wrapt.ObjectProxy, staticmethod, classmethod)):
+            pending.append(value.__wrapped__)
+        elif type(value) is functools.partial:
+            pending.append(value.func)
+        elif isinstance(value, MethodType):
+            pending.append(value.__func__)
     return False
 
 
@@ -244,7 +249,7 @@ def _all_points() -> Iterable[_Point]:
 
 
 def _subclasses(kind: type) -> list[type]:
-    found = type.__subclasses__(kind)
+    found: list[type] = type.__subclasses__(kind)
     # The list grows while it is walked, to the bottom.
     for below in found:
         found += type.__subclasses__(below)
@@ -254,7 +259,10 @@ def _subclasses(kind: type) -> list[type]:
 def _adopt(kind: type) -> _Point | None:
     """Take a kernel class that has a ``run`` of its own into the list, unless it is there or is ours."""
     key = (kind, "run")
-    if "run" not in kind.__dict__ or key in _points or kind.__module__.startswith("tritontrace."):
+    # A plain method only: what a property or a static method would launch, nobody can tell from here.
+    if key in _points or not isinstance(kind.__dict__.get("run"), (FunctionType, wrapt.FunctionWrapper)):
+        return None
+    if kind.__module__.startswith("tritontrace."):
         return None
     point = _points[key] = _Point(kind, "run", _on_foreign)
     return point
@@ -270,7 +278,7 @@ def _watch_new_classes() -> None:
     if "__init_subclass__" in interface.__dict__:
         return
 
-    def init_subclass(cls: type, **kwargs: Any) -> None:
+    def init_subclass(cls: type, /, **kwargs: Any) -> None:
         super(interface, cls).__init_subclass__(**kwargs)
         with LOCK:
             point = _adopt(cls) if _sessions else None
@@ -300,6 +308,10 @@ def _on_warmup(
     return _traced(wrapped, kernel, args, kwargs, scopes, "warmup")
 
 
+def _accepting(scopes: tuple[Scope, ...], kernel: object) -> tuple[Scope, ...]:
+    return tuple(scope for scope in scopes if scope.accepts(kernel))
+
+
 def _traced(
     wrapped: Callable[..., Any],
     kernel: Any,
@@ -311,7 +323,7 @@ def _traced(
     def original() -> Any:
         return wrapped(*args, **kwargs)
 
-    held = hold(scope for scope in scopes if scope.accepts(kernel))
+    held = hold(_accepting(scopes, kernel))
     try:
         if not held:
             return original()
@@ -345,13 +357,13 @@ def _on_getitem(
             return original()
         function = getattr(compiled.src, "fn", None)
         if function is None:
-            held = hold(scope for scope in scopes if scope.accepts(str(compiled.name)))
+            held = hold(_accepting(scopes, str(compiled.name)))
             try:
                 refuse(str(compiled.name), "it was compiled from IR, without Python source", held)
                 return original()
             finally:
                 release(held)
-        held = hold(scope for scope in scopes if scope.accepts(function))
+        held = hold(_accepting(scopes, function))
         try:
             if not held:
                 return original()
@@ -406,7 +418,12 @@ def _on_foreign(
     wrapped: Callable[..., Any], kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], scopes: tuple[Scope, ...]
 ) -> Any:
     """A launcher that is not Triton's. It may end in one of Triton's own, which is then traced, so it runs first."""
-    held = hold(scope for scope in scopes if scope.accepts(kernel))
+    from tritontrace.kernels.layers import is_layer_copy
+
+    if is_layer_copy(kernel):
+        # Our copy of a user's subclass of Triton's Autotuner or Heuristics, inside a traced launch.
+        return wrapped(*args, **kwargs)
+    held = hold(_accepting(scopes, kernel))
     outer = getattr(_foreign, "seen", False)
     name = getattr(identity.base_function(kernel), "__name__", type(kernel).__name__)
     reason = f"it is launched by {type(kernel).__module__}.{type(kernel).__qualname__}, not by Triton's JITFunction"

@@ -90,9 +90,10 @@ _this = _ThisThread()
 class Scope:
     """One opened session, as the launch path knows it.
 
-    `owner` is the token of the thread that opened it. `session` is whatever records for it (it has `record(launch)` and
-    `finish(launch)`, and `released()`, which is told when the scope lets go of it); it is dropped when the scope has closed and no launch holds it any more, so that a forgotten
-    context, a stashed frame or a pending asyncio handle keeps no session and no client alive.
+    `owner` is the token of the thread that opened it. `session` is whatever records for it: it has `record(launch)`,
+    `finish(launch)`, and `released()`, which tells it that the scope lets go of it. That happens when the scope has closed
+    and no launch holds it any more, so that a forgotten context, a stashed frame or a pending asyncio handle keeps no
+    session and no client alive.
     """
 
     __slots__ = (
