@@ -72,8 +72,11 @@ class Engine(Protocol):
 
     name: str
 
-    def prepare(self, bound: BoundLaunch) -> None:
-        """Compile (or find in the cache) what `run` needs; raises before anything was written to memory."""
+    def prepare(self, bound: BoundLaunch, inline_asm: Mapping[str, Any] | None = None) -> Any:
+        """Compile (or find in the cache) what `run` needs; raises before anything was written to memory.
+
+        `inline_asm` maps the text of inline assembly to a Python callback of numpy arrays.
+        """
 
     def run(self, run: EngineRun) -> None:
         """Execute every program of the grid and send the events; sets `run.launch.completed`."""

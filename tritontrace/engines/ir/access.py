@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritontrace.engines.ir.integers import broadcast_to
-from tritontrace.engines.ir.values import Axis, Mask, Separable, dense
+from tritontrace.engines.ir.values import Separable, dense
 
 if TYPE_CHECKING:
     from tritontrace.engines.ir.runtime import Frame, MemorySite, Runtime
     from tritontrace.engines.memory import Allocation
 
 __all__ = ["Region", "active_lanes", "bounds", "read", "regions", "simplify_mask", "view_of", "write"]
-
-_ndarray = np.ndarray
 
 
 def simplify_mask(mask: Any) -> Any:
@@ -218,7 +215,7 @@ def regions(frame: Frame, site: MemorySite, pointer: Any, mask: Any) -> tuple[li
         if not active.any():
             return [], addresses, False
     if site.parameter is not None:
-        found = []
+        found: list[Region] = []
         if allocation is not None:
             inside = (addresses >= allocation.base) & (addresses <= allocation.base + allocation.nbytes - size)
             if active is not None:
@@ -238,7 +235,7 @@ def _search(rt: Runtime, addresses: Any, active: Any, size: int) -> tuple[list[R
     """Regions of pointers whose origin is not known, found address by address."""
     remaining = np.ones(addresses.shape, bool) if active is None else active.copy()
     bad = np.zeros(addresses.shape, bool)
-    found = []
+    found: list[Region] = []
     while True:
         left = np.flatnonzero(remaining)
         if not len(left):
@@ -346,17 +343,4 @@ def _covers(pointer: Separable, raw: Any, mask: Any, block: tuple[int, ...], pro
     if shape == (programs, *block):
         return True
     masked = None if mask is None else dense(mask).shape
-    for i, n in enumerate(shape):
-        if n == 1 and (raw.shape[i] != 1 or (masked is not None and masked[i] != 1)):
-            return False
-    return True
-
-
-def split_axis(values: Any) -> Axis:
-    """An `Axis` from int64 values (kept here for descriptor code that builds addresses by hand)."""
-    return Axis(values)
-
-
-def mask_form(mask: Any) -> Any:
-    """A mask in the form that events promise."""
-    return Mask((mask,)) if type(mask) is _ndarray else mask
+    return not any(n == 1 and (raw.shape[i] != 1 or (masked is not None and masked[i] != 1)) for i, n in enumerate(shape))

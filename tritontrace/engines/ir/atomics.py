@@ -16,7 +16,6 @@ from tritontrace.engines.ir.values import Separable, dense
 
 if TYPE_CHECKING:
     from tritontrace.engines.ir.runtime import Frame, MemorySite
-    from tritontrace.engines.memory import Allocation
 
 __all__ = ["RMW_NAMES", "compare_and_swap", "read_modify_write"]
 
@@ -47,9 +46,7 @@ _UFUNCS: dict[str, Any] = {
 }
 
 
-def read_modify_write(
-    frame: Frame, site: MemorySite, operation: str, pointer: Any, value: Any, mask: Any, used: bool
-) -> Any:
+def read_modify_write(frame: Frame, site: MemorySite, operation: str, pointer: Any, value: Any, mask: Any, used: bool) -> Any:
     """One atomic operation of every active lane; the old values ``(P, *block)`` if `used`, else None."""
     value = dense(value)
     rt = frame.rt
@@ -85,27 +82,16 @@ def compare_and_swap(frame: Frame, site: MemorySite, pointer: Any, compare: Any,
         memory = array.view(bits) if array.flags.aligned else array
         expected, wanted = site.encode(expected).view(bits), site.encode(wanted).view(bits)
         before = np.empty(at.shape, memory.dtype)
-
-        def once(select: Any) -> None:
-            seen = memory[at[select]].view(bits)
-            before[select] = seen.view(before.dtype)
-            hit = seen == expected[select]
-            if hit.any():
-                here = np.flatnonzero(hit) if isinstance(select, slice) else select[hit]
-                memory[at[here]] = wanted[here].view(memory.dtype)
-                if bool((wanted[here] != seen[hit]).any()):
-                    frame.rt.writes += 1
-
         if len(at) > 1 and _uniform(expected) and _uniform(wanted) and expected[0] != wanted[0]:
             first, inverse = _first_of_each(at)
             seen = memory[at[first]].view(bits).copy()
-            once(first)
+            frame.rt.writes += _swap(memory, at, first, expected, wanted, before, bits)
             won = seen == expected[0]
             before[...] = np.where(won, wanted[0], seen)[inverse].view(before.dtype)
             before[first] = seen.view(before.dtype)
         else:
             for select in _rounds(at):
-                once(select)
+                frame.rt.writes += _swap(memory, at, select, expected, wanted, before, bits)
         allocation.written = True
         decoded = site.decode(before.view(site.dtype))
         if lanes is None:
@@ -113,6 +99,18 @@ def compare_and_swap(frame: Frame, site: MemorySite, pointer: Any, compare: Any,
         else:
             old[lanes] = decoded
     return old
+
+
+def _swap(memory: Any, at: Any, select: Any, expected: Any, wanted: Any, before: Any, bits: Any) -> bool:
+    """Compare and swap of lanes with distinct addresses; fills `before`, returns whether memory changed."""
+    seen = memory[at[select]].view(bits)
+    before[select] = seen.view(before.dtype)
+    hit = seen == expected[select]
+    if not hit.any():
+        return False
+    here = np.flatnonzero(hit) if isinstance(select, slice) else select[hit]
+    memory[at[here]] = wanted[here].view(memory.dtype)
+    return bool((wanted[here] != seen[hit]).any())
 
 
 def _pieces(frame: Frame, site: MemorySite, pointer: Any, mask: Any, values: tuple[Any, ...]) -> Any:
@@ -248,5 +246,4 @@ def _rounds(at: Any) -> Any:
     rank = np.arange(len(group)) - first[np.cumsum(starts) - 1]
     by_rank = np.argsort(rank, kind="stable")
     edges = np.flatnonzero(np.diff(rank[by_rank])) + 1
-    for part in np.split(order[by_rank], edges):
-        yield part
+    yield from np.split(order[by_rank], edges)

@@ -1,12 +1,12 @@
 """From the op tree to Python source: straight-line numpy per region, one function each.
 
-`Emitter` writes the module; a `Scope` names the values of one instance of a Triton function in it. How each operation is written is
-said once, in the tables: `ops.ELEMENTWISE` for pure elementwise operations, `emitters.EMITTERS` for everything else.
+`Emitter` writes the module; a `Scope` names the values of one instance of a Triton function in it. How each operation
+is written is said once, in the tables: `ops.ELEMENTWISE` for pure elementwise operations, `emitters.EMITTERS` for the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,7 +68,7 @@ class Emitter:
     `roots` maps an entry argument to the parameter whose memory it points to. `max_block` collects the largest tile.
     """
 
-    def __init__(self, module: Module, kernel: str, inline_asm: dict[str, Callable[..., Any]] | None = None) -> None:
+    def __init__(self, module: Module, kernel: str, inline_asm: Mapping[str, Callable[..., Any]] | None = None) -> None:
         self.module = module
         self.kernel = kernel
         self.inline_asm = inline_asm or {}

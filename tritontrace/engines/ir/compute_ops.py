@@ -101,11 +101,11 @@ def map_op(frame: Frame, function: Any, free: Any, values: list[Any], block: tup
     full = [np.broadcast_to(v, (programs, *block)) for v in full]
     lanes = int(np.prod(block, dtype=np.int64)) // pack
     owner = np.repeat(np.arange(programs), lanes)
-    arguments = []
+    arguments: list[Any] = []
     for v in full:
         flat = np.ascontiguousarray(v).reshape(programs * lanes, pack)
         arguments.extend(flat[:, k] for k in range(pack))
-    wide = frame.take(owner if frame.P == programs else np.zeros(programs * lanes, np.int64))
+    wide = frame.take(owner if programs == frame.P else np.zeros(programs * lanes, np.int64))
     outside = [v if v.shape[0] == 1 else v[owner] for v in (dense(f) for f in free)]
     raw = [dense(r) for r in function(wide, outside, *arguments)]
     out = []
@@ -130,7 +130,7 @@ def print_op(frame: Frame, site: events.Site, prefix: str, values: list[Any], he
             for value in values:
                 one = value[0 if value.shape[0] == 1 else row]
                 one = np.broadcast_to(one, site.block) if site.block else one
-                formatter: Any = {"int": lambda x: f"0x{int(x):x}"} if hexadecimal else None
+                formatter: Any = {"int": hex} if hexadecimal else None
                 shown.append(np.array2string(np.asarray(one), formatter=formatter))
             _log.info("(%d, %d, %d)%s %s", *program, prefix, " ".join(shown))
     if rt.on_print:

@@ -1,7 +1,7 @@
 """Structured control flow of a batch: where programs part, each side goes on with its own programs only.
 
-A region is a function ``region(frame, free, *arguments) -> list`` of values; `free` are the values it uses from outside, which are
-cut down to the active programs together with everything else.
+A region is a function ``region(frame, free, *arguments) -> list`` of values; `free` are the values it uses from outside,
+which are cut down to the active programs together with everything else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from tritontrace import events
 from tritontrace.engines.ir.runtime import Frame
-from tritontrace.engines.ir.values import dense, take_programs
+from tritontrace.engines.ir.values import Separable, dense, take_programs
 
 __all__ = ["assemble", "run_for", "run_if", "run_while", "trip_count"]
 
@@ -26,10 +26,9 @@ def assemble(pieces: list[tuple[Any, list[Any]]], programs: int) -> list[Any]:
     out = []
     for j in range(len(pieces[0][1])):
         first = pieces[0][1][j]
-        if all(values[j] is first for _, values in pieces) and (type(first) is not np.ndarray or first.shape[0] == 1):
-            if type(first) is np.ndarray or getattr(first, "programs", lambda: 2)() == 1:
-                out.append(first)
-                continue
+        if all(values[j] is first for _, values in pieces) and _uniform(first):
+            out.append(first)
+            continue
         parts = [_plain(values[j]) for _, values in pieces]
         if type(parts[0]) is not np.ndarray:
             out.append(parts[0].assemble([index for index, _ in pieces], parts, programs))
@@ -40,6 +39,12 @@ def assemble(pieces: list[tuple[Any, list[Any]]], programs: int) -> list[Any]:
             result[slice(None) if index is None else index] = v
         out.append(result)
     return out
+
+
+def _uniform(value: Any) -> bool:
+    if type(value) is np.ndarray:
+        return bool(value.shape[0] == 1)
+    return type(value) is Separable and value.programs() == 1
 
 
 def _plain(value: Any) -> Any:
@@ -64,7 +69,7 @@ def run_if(frame: Frame, condition: Any, then: Any, then_free: list[Any], other:
 
 
 def trip_count(lower: Any, upper: Any, step: Any, unsigned: bool = False) -> Any:
-    """Iterations of a for loop, int64 ``[P]`` or ``[1]``; a step of 0 or less runs none, as ``scf.for`` requires a positive one."""
+    """Iterations of a for loop, int64 ``[P]`` or ``[1]``; none for a step of 0 or less (``scf.for`` wants a positive one)."""
     lo = lower.astype(np.int64)
     hi = upper.astype(np.int64)
     st = step.astype(np.int64)

@@ -25,7 +25,14 @@ class Descriptor:
     __slots__ = ("base", "block", "offsets", "padding", "shape", "size", "strides")
 
     def __init__(
-        self, base: Any, shape: list[Any], strides: list[Any], block: tuple[int, ...], size: int, padding: str, offsets: Any = None
+        self,
+        base: Any,
+        shape: list[Any],
+        strides: list[Any],
+        block: tuple[int, ...],
+        size: int,
+        padding: str,
+        offsets: Any = None,
     ) -> None:
         self.base = base
         self.shape = [s.astype(np.int64) for s in shape]
@@ -41,7 +48,9 @@ class Descriptor:
 
     def _rebuild(self, parts: list[Any]) -> Descriptor:
         n = len(self.block)
-        return Descriptor(parts[0], parts[1 : n + 1], parts[n + 1 : 2 * n + 1], self.block, self.size, self.padding, parts[2 * n + 1 :])
+        return Descriptor(
+            parts[0], parts[1 : n + 1], parts[n + 1 : 2 * n + 1], self.block, self.size, self.padding, parts[2 * n + 1 :]
+        )
 
     def take(self, index: Any) -> Descriptor:
         """The descriptors of some of the programs."""
@@ -101,7 +110,7 @@ def _times(index: Separable, stride: Any) -> Separable:
     if len(stride) == 1:
         return index.scale(int(stride[0]), 64)
     program = (index.program if index.program is not None else 0) + index.constant
-    axes = []
+    axes: list[Axis | None] = []
     for a in index.axes:
         if a is None:
             axes.append(None)

@@ -15,7 +15,7 @@ from tritontrace.errors import KernelError, TritonTraceError
 from tritontrace.kernels.weak import WeakIdentityMap
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
 
     from tritontrace.engines.base import EngineRun
     from tritontrace.kernels.arguments import BoundLaunch
@@ -34,7 +34,7 @@ class IREngine:
 
     name = "ir"
 
-    def prepare(self, bound: BoundLaunch, inline_asm: dict[str, Any] | None = None) -> Program:
+    def prepare(self, bound: BoundLaunch, inline_asm: Mapping[str, Any] | None = None) -> Program:
         """The compiled kernel for `bound`, from the cache or made now.
 
         Raises Triton's errors from its frontend, `UnsupportedOpError`, and Triton's own `RuntimeError` if a global that the

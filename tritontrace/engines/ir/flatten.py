@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tritontrace.engines.ir.codegen import Lines, Scope, seed_block_roots
-from tritontrace.engines.ir.emitters import loop_site
+from tritontrace.engines.ir.emitters.control import loop_site
 from tritontrace.engines.ir.tree import Block, Function, Op, OpLocation, Region, Value, walk
 from tritontrace.errors import UnsupportedOpError
 
@@ -25,8 +25,8 @@ class FlatBlock:
     """One block: `function(frame, env)` runs it and says where to go.
 
     `order` is its place among the blocks: batches at earlier blocks run first, so that programs that parted meet again.
-    It returns an int (jump), a tuple (condition, block, block), or a list (the function's results). `live` names what the block needs
-    of the environment. `waits` is None, or for the head of a loop that may wait the names whose change is progress.
+    It returns an int (jump), a tuple (condition, block, block), or a list (the function's results). `live` names what the
+    block needs of the environment. `waits` is None, or for the head of a loop that may wait the names whose change is progress.
     """
 
     index: int

@@ -40,7 +40,7 @@ def _widens(a: Any, b: Any) -> bool:
     n = 1
     for x, y in zip(sa, sb):
         n *= x if x >= y else y
-    return n > a.size and n > b.size
+    return bool(n > a.size and n > b.size)
 
 
 def iadd(a: Any, b: Any, bits: int) -> Any:
@@ -173,7 +173,9 @@ def reshape(value: Any, source: tuple[int, ...], target: tuple[int, ...]) -> Any
             terms = iter([value.axes[i] for i in kept])
             extra = [value.axes[i] for i, n in enumerate(source) if n == 1 and value.axes[i] is not None]
             if not extra:
-                return Separable(value.constant, value.program, tuple(next(terms) if n != 1 else None for n in target), value.bits)
+                return Separable(
+                    value.constant, value.program, tuple(next(terms) if n != 1 else None for n in target), value.bits
+                )
     value = dense(value)
     if value.size == value.shape[0]:
         return value.reshape((value.shape[0], *(1,) * len(target)))

@@ -82,7 +82,9 @@ def atomic_rmw(
     )
     rt.before(event)
     replaced, old = rt.replaced(event)
-    event.result = _shaped(old, site) if replaced else atomics.read_modify_write(frame, site, operation, pointer, value, mask, used)
+    event.result = (
+        _shaped(old, site) if replaced else atomics.read_modify_write(frame, site, operation, pointer, value, mask, used)
+    )
     rt.after(event)
     return event.result
 
@@ -113,7 +115,12 @@ def atomic_cas(frame: Frame, site: MemorySite, pointer: Any, compare: Any, value
 
 
 def load_tile(
-    frame: Frame, site: MemorySite, descriptor: Descriptor, offsets: list[Any] | None, checked: tuple[int, ...] | None, padding: str | None
+    frame: Frame,
+    site: MemorySite,
+    descriptor: Descriptor,
+    offsets: list[Any] | None,
+    checked: tuple[int, ...] | None,
+    padding: str | None,
 ) -> Any:
     """A descriptor's or block pointer's tile; what the mask hides is filled with the padding."""
     pointer, mask = descriptor.tile(descriptor.offsets if offsets is None else offsets, checked)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tritontrace.engines.ir.optimizer import optimize
 
 from tritontrace.engines.ir import compute_ops, numerics, schedule
 from tritontrace.engines.ir.codegen import Emitter, Lines, Scope, seed_block_roots
 from tritontrace.engines.ir.descriptors import Descriptor
 from tritontrace.engines.ir.flatten import FlatBlock, Flattener, has_wait
 from tritontrace.engines.ir.frontend import Lowered, Slot, lower
-from tritontrace.engines.ir.optimizer import optimize
 from tritontrace.engines.ir.parser import parse
 from tritontrace.engines.ir.tree import Function, Module, Type, Value, walk
 
@@ -58,6 +58,7 @@ class Program:
             elif part == "desc":
                 out.append(_descriptor(leaf.value, kind))
             else:
+                assert isinstance(part, tuple)  # the only other form of a slot
                 where, axis = part
                 values = leaf.value.shape if where == "shape" else leaf.value.strides
                 out.append(_scalar(int(values[axis]), kind))
@@ -99,7 +100,7 @@ def _descriptor(value: Any, kind: Type) -> Descriptor:
     return Descriptor(base, shape, strides, block.shape, numerics.element_bytes(block.element), padding)
 
 
-def compile_program(bound: BoundLaunch, inline_asm: dict[str, Callable[..., Any]] | None = None) -> Program:
+def compile_program(bound: BoundLaunch, inline_asm: Mapping[str, Callable[..., Any]] | None = None) -> Program:
     """Lower, parse, optimize and write the kernel of `bound`.
 
     Raises Triton's own errors from the frontend and `UnsupportedOpError` for an operation that the engine lacks.
@@ -109,7 +110,7 @@ def compile_program(bound: BoundLaunch, inline_asm: dict[str, Callable[..., Any]
     return _write(bound, lowered, module, inline_asm)
 
 
-def _write(bound: BoundLaunch, lowered: Lowered, module: Module, inline_asm: dict[str, Callable[..., Any]] | None) -> Program:
+def _write(bound: BoundLaunch, lowered: Lowered, module: Module, inline_asm: Mapping[str, Callable[..., Any]] | None) -> Program:
     function = module.functions[lowered.entry]
     emitter = Emitter(module, bound.kernel_name, inline_asm)
     for room in (compute_ops, schedule):

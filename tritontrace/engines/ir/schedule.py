@@ -8,6 +8,7 @@ and has been tried since the last write, nobody can ever go on: `DeadlockError`.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -72,8 +73,8 @@ def _merge(batches: list[_Batch]) -> _Batch:
     first = batches[0]
     if len(batches) == 1:
         return first
-    edges = np.cumsum([0] + [b.frame.P for b in batches])
-    slots = [np.arange(a, b) for a, b in zip(edges, edges[1:])]
+    edges = np.cumsum([0, *(b.frame.P for b in batches)])
+    slots = [np.arange(a, b) for a, b in itertools.pairwise(edges)]
     total = int(edges[-1])
     names = [n for n in first.block.live if all(n in b.env for b in batches)]
     values = assemble([(slot, [b.env[n] for n in names]) for slot, b in zip(slots, batches)], total)
@@ -82,7 +83,9 @@ def _merge(batches: list[_Batch]) -> _Batch:
         env[_MEMBERS] = np.concatenate([b.env[_MEMBERS] for b in batches])
     frame = first.frame
     ids = tuple(
-        axis[0] if all(len(a) == 1 for a in axis) else np.concatenate([np.broadcast_to(a, (b.frame.P,)) for a, b in zip(axis, batches)])
+        axis[0]
+        if all(len(a) == 1 for a in axis)
+        else np.concatenate([np.broadcast_to(a, (b.frame.P,)) for a, b in zip(axis, batches)])
         for axis in zip(*(b.frame.ids for b in batches))
     )
     merged = Frame(frame.rt, np.concatenate([b.frame.lanes for b in batches]), ids, frame.loops)
@@ -158,9 +161,9 @@ class Scheduler:
                         self.ready.append(batch.take(np.flatnonzero(~condition), self.blocks[no]))
                         return
             batch.block = target
-            if target.waits is not None and batch.seen is not None and target.order <= block.order:
-                if self._park(batch, target):
-                    return
+            comes_round = target.waits is not None and batch.seen is not None and target.order <= block.order
+            if comes_round and self._park(batch, target):
+                return
             if self.ready:
                 self.ready.append(batch)
                 return
@@ -181,7 +184,7 @@ class Scheduler:
         batch = self.waiting[0]
         programs = [(int(a), int(b), int(c)) for w in self.waiting for a, b, c in w.frame.program_ids()[:16]]
         raise DeadlockError(
-            "the kernel waits for ever: every program that is left waits in a loop for memory that no program will write any more",
+            "the kernel waits for ever: every program that is left waits for memory that no program will write any more",
             kernel=self.rt.launch.kernel_name,
             location=batch.block.location,
             programs=programs,
@@ -192,8 +195,10 @@ def _same(old: Any, new: Any) -> bool:
     if old is new:
         return True
     a, b = dense(old), dense(new)
-    return bool(np.array_equal(np.broadcast_to(a, np.broadcast_shapes(a.shape, b.shape)), b)) if a.shape != b.shape else bool(
-        (a == b).all() or np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+    return (
+        bool(np.array_equal(np.broadcast_to(a, np.broadcast_shapes(a.shape, b.shape)), b))
+        if a.shape != b.shape
+        else bool((a == b).all() or np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
     )
 
 

@@ -95,7 +95,13 @@ def map_reduce(frame: Any, combine: Any, free: list[Any], values: list[Any], blo
         if n % 2:
             tails = [_cut(x, at, slice(n - 1, n)) for x in xs]
             combined = [
-                np.concatenate([np.broadcast_to(c, (max(len(c), len(t)), *c.shape[1:])), np.broadcast_to(t, (max(len(c), len(t)), *t.shape[1:]))], at)
+                np.concatenate(
+                    [
+                        np.broadcast_to(c, (max(len(c), len(t)), *c.shape[1:])),
+                        np.broadcast_to(t, (max(len(c), len(t)), *t.shape[1:])),
+                    ],
+                    at,
+                )
                 for c, t in zip(combined, tails)
             ]
         xs = combined

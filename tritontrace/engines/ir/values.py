@@ -25,7 +25,7 @@ class Axis:
 
     __slots__ = ("_bounds", "_scaled", "_step", "values")
 
-    def __init__(self, values: Any, step: int | None | bool = False) -> None:
+    def __init__(self, values: Any, step: int | bool | None = False) -> None:
         self.values = values
         self._step = step  # False: not looked at yet
         self._bounds: Any = None

@@ -1,0 +1,135 @@
+"""Dot, reduce, scan, print, assert and inline assembly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tritontrace.engines.ir import numerics
+from tritontrace.engines.ir.codegen import Lines, Scope
+from tritontrace.engines.ir.emitters.registry import array_list, assign, integer, operation
+from tritontrace.engines.ir.tree import Op, Region
+
+_PRECISIONS = {0: "tf32", 1: "tf32x3", 2: "ieee", 3: "bf16x3", 4: "bf16x6"}
+
+
+@operation("tt.dot")
+def _dot(scope: Scope, op: Op, lines: Lines) -> None:
+    a, b, c = op.operands
+    precision = op.attributes.get("inputPrecision", 0)
+    name = precision if isinstance(precision, str) and not precision.isdigit() else _PRECISIONS.get(int(precision), "ieee")
+    where = scope.location(op)
+    site = scope.event_site(op, where, op.results[0].type.shape, op.results[0].type.element)
+    bound = scope.emitter.bind(f"D{site.id}", site)
+    elements = (a.type.element, b.type.element)
+    text = (
+        f"dot_op(F, {bound}, {scope.array(a)}, {scope.array(b)}, {scope.array(c)}, {a.type.shape}, {b.type.shape}, "
+        f"{op.results[0].type.element!r}, {elements}, {name!r})"
+    )
+    assign(scope, op, lines, text)
+
+
+_EXACT = {
+    "arith.addi": np.add,
+    "arith.addf": np.add,
+    "arith.muli": np.multiply,
+    "arith.mulf": np.multiply,
+    "arith.maxsi": np.maximum,
+    "arith.minsi": np.minimum,
+    "arith.maxnumf": np.fmax,
+    "arith.minnumf": np.fmin,
+    "arith.maximumf": np.maximum,
+    "arith.minimumf": np.minimum,
+    "arith.andi": np.bitwise_and,
+    "arith.ori": np.bitwise_or,
+    "arith.xori": np.bitwise_xor,
+}
+
+
+def _ufunc_of(region: Region, element: str) -> Any:
+    """The numpy function that a combine region is, or None."""
+    block = region.block
+    if len(block.ops) != 2 or len(block.arguments) != 2:
+        return None
+    op, end = block.ops
+    if end.operands != op.results or op.operands != block.arguments:
+        return None
+    if op.name in ("arith.addf", "arith.mulf") and element not in ("f32", "f64"):
+        return None  # narrow floats round at every step
+    if element == "i1" and op.name in ("arith.addi", "arith.muli"):
+        return np.bitwise_xor if op.name == "arith.addi" else np.bitwise_and
+    return _EXACT.get(op.name)
+
+
+@operation("tt.reduce", "tt.scan")
+def _reduce(scope: Scope, op: Op, lines: Lines) -> None:
+    axis = integer(op, "axis")
+    source = op.operands[0].type
+    kind = op.name[3:]
+    reverse = bool(op.attributes.get("reverse", False))
+    where = scope.location(op)
+    site = scope.event_site(op, where, source.shape, source.element)
+    bound = scope.emitter.bind(f"R{site.id}", site)
+    ufunc = _ufunc_of(op.regions[0], source.element) if len(op.operands) == 1 else None
+    target = "[" + ", ".join(scope.name(r) for r in op.results) + "]"
+    inputs = array_list(scope, op.operands)
+    if ufunc is not None:
+        name = scope.emitter.bind("np_" + ufunc.__name__, ufunc)
+        combine, free = name, "None"
+    else:
+        combine, free = scope.region(op.regions[0], kind)
+    text = f"{target} = {kind}_op(F, {bound}, {combine}, {free}, {inputs}, {source.shape}, {axis}, {reverse})"
+    lines.add(text, op.location.location)
+
+
+@operation("tt.map_elementwise")
+def _map_elementwise(scope: Scope, op: Op, lines: Lines) -> None:
+    region = op.regions[0]
+    pack = integer(op, "pack", 1)
+    results = ", ".join(scope.name(r) for r in op.results)
+    if len(region.blocks) == 1:
+        name, free = scope.region(region, "map")
+    else:
+        from tritontrace.engines.ir.flatten import nested_region
+
+        name, free = nested_region(scope, region)
+    shape = op.operands[0].type.shape
+    lines.add(f"[{results}] = map_op(F, {name}, {free}, {array_list(scope, op.operands)}, {shape}, {pack})", op.location.location)
+
+
+@operation("tt.print")
+def _print(scope: Scope, op: Op, lines: Lines) -> None:
+    where = scope.location(op)
+    site = scope.event_site(op, where, op.operands[0].type.shape if op.operands else (), "")
+    bound = scope.emitter.bind(f"P{site.id}", site)
+    prefix = str(op.attributes.get("prefix", ""))
+    hexadecimal = bool(op.attributes.get("hex", False))
+    values = "[" + ", ".join(scope.array(v) for v in op.operands) + "]"
+    lines.add(f"print_op(F, {bound}, {prefix!r}, {values}, {hexadecimal})", op.location.location)
+
+
+@operation("tt.assert")
+def _assert(scope: Scope, op: Op, lines: Lines) -> None:
+    where = scope.location(op)
+    condition = op.operands[0]
+    site = scope.event_site(op, where, condition.type.shape, "i1")
+    bound = scope.emitter.bind(f"A{site.id}", site)
+    mask = scope.array(op.operands[1]) if len(op.operands) > 1 else "None"
+    message = str(op.attributes.get("message", ""))
+    lines.add(f"assert_op(F, {bound}, {scope.array(condition)}, {message!r}, {mask})", op.location.location)
+
+
+@operation("tt.elementwise_inline_asm")
+def _inline_asm(scope: Scope, op: Op, lines: Lines) -> None:
+    text = str(op.attributes.get("asm_string", ""))
+    callback = scope.emitter.inline_asm.get(text.strip())
+    if callback is None:
+        why = f"inline assembly {text!r} has no Python callback; give one with session(inline_asm={{asm: function}})"
+        raise scope.emitter.unsupported(op, why, scope.location(op))
+    name = scope.emitter.bind(scope.emitter.fresh("asm"), callback)
+    target = "[" + ", ".join(scope.name(r) for r in op.results) + "]"
+    arguments = ", ".join(scope.array(v) for v in op.operands)
+    dtypes = [numerics.compute_dtype(r.type.element) for r in op.results]
+    kinds = scope.emitter.bind(scope.emitter.fresh("kinds"), dtypes)
+    lines.add(f"{target} = asm_op({name}, {kinds}, {arguments})", op.location.location)

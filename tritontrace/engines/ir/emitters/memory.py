@@ -1,0 +1,151 @@
+"""Loads, stores, atomics, descriptors and block pointers."""
+
+from __future__ import annotations
+
+from tritontrace.engines.ir import numerics
+from tritontrace.engines.ir.atomics import RMW_NAMES
+from tritontrace.engines.ir.codegen import Lines, Scope
+from tritontrace.engines.ir.emitters.registry import array_list, assign, integer, operation
+from tritontrace.engines.ir.tree import Op, Type
+
+_SEMANTICS = {1: "relaxed", 2: "acquire", 3: "release", 4: "acq_rel"}
+_SCOPES = {1: "gpu", 2: "cta", 3: "sys"}
+
+
+def _is_block_pointer(kind: Type) -> bool:
+    return kind.is_pointer and kind.element.startswith("ptr<tensor")
+
+
+def _checked(op: Op) -> tuple[int, ...]:
+    return tuple(int(i) for i in op.attributes.get("boundaryCheck") or ())
+
+
+@operation("tt.load")
+def _load(scope: Scope, op: Op, lines: Lines) -> None:
+    pointer = op.operands[0]
+    kind = op.results[0].type
+    site = scope.site(op, kind, pointer)
+    if _is_block_pointer(pointer.type):
+        padding = op.attributes.get("padding")
+        fill = "nan" if padding is not None and int(padding) == 2 else "zero"
+        text = f"load_tile(F, {site}, {scope.name(pointer)}, None, {_checked(op)}, {fill!r})"
+    else:
+        sizes = op.attributes.get("operandSegmentSizes") or [1, int(len(op.operands) > 1), int(len(op.operands) > 2)]
+        mask = scope.name(op.operands[1]) if sizes[1] else "None"
+        other = scope.array(op.operands[-1]) if sizes[2] else "None"
+        text = f"load(F, {site}, {scope.name(pointer)}, {mask}, {other})"
+    assign(scope, op, lines, text)
+
+
+@operation("tt.store")
+def _store(scope: Scope, op: Op, lines: Lines) -> None:
+    pointer, value = op.operands[:2]
+    site = scope.site(op, value.type, pointer)
+    if _is_block_pointer(pointer.type):
+        text = f"store_tile(F, {site}, {scope.name(pointer)}, None, {scope.array(value)}, {_checked(op)})"
+    else:
+        mask = scope.name(op.operands[2]) if len(op.operands) > 2 else "None"
+        text = f"store(F, {site}, {scope.name(pointer)}, {scope.array(value)}, {mask})"
+    lines.add(text, op.location.location)
+
+
+@operation("tt.atomic_rmw")
+def _atomic_rmw(scope: Scope, op: Op, lines: Lines) -> None:
+    pointer, value = op.operands[:2]
+    site = scope.site(op, value.type, pointer)
+    mask = scope.name(op.operands[2]) if len(op.operands) > 2 else "None"
+    name = RMW_NAMES[integer(op, "atomic_rmw_op")]
+    used = scope.uses.get(op.results[0], 0) > 0
+    sem, where = _SEMANTICS.get(integer(op, "sem", 4), "acq_rel"), _SCOPES.get(integer(op, "scope", 1), "gpu")
+    text = f"atomic_rmw(F, {site}, {name!r}, {scope.name(pointer)}, {scope.array(value)}, {mask}, {used}, {sem!r}, {where!r})"
+    assign(scope, op, lines, text)
+
+
+@operation("tt.atomic_cas")
+def _atomic_cas(scope: Scope, op: Op, lines: Lines) -> None:
+    pointer, compare, value = op.operands
+    site = scope.site(op, value.type, pointer)
+    sem, where = _SEMANTICS.get(integer(op, "sem", 4), "acq_rel"), _SCOPES.get(integer(op, "scope", 1), "gpu")
+    text = f"atomic_cas(F, {site}, {scope.name(pointer)}, {scope.array(compare)}, {scope.array(value)}, {sem!r}, {where!r})"
+    assign(scope, op, lines, text)
+
+
+@operation("tt.make_tensor_descriptor")
+def _make_descriptor(scope: Scope, op: Op, lines: Lines) -> None:
+    base, *rest = op.operands
+    block = op.results[0].type.block
+    rank = len(block.shape)
+    padding = "nan" if integer(op, "padding", 1) == 2 else "zero"
+    size = numerics.element_bytes(block.element)
+    shape, strides = array_list(scope, rest[:rank]), array_list(scope, rest[rank:])
+    text = f"Descriptor({scope.name(base)}, {shape}, {strides}, {block.shape}, {size}, {padding!r})"
+    assign(scope, op, lines, text)
+
+
+@operation("tt.make_tensor_ptr")
+def _make_tensor_pointer(scope: Scope, op: Op, lines: Lines) -> None:
+    base, *rest = op.operands
+    block = op.results[0].type.pointee
+    rank = len(block.shape)
+    size = numerics.element_bytes(block.element)
+    shape, strides = array_list(scope, rest[:rank]), array_list(scope, rest[rank : 2 * rank])
+    offsets = array_list(scope, rest[2 * rank :])
+    text = f"Descriptor({scope.name(base)}, {shape}, {strides}, {block.shape}, {size}, 'zero', {offsets})"
+    assign(scope, op, lines, text)
+
+
+@operation("tt.advance")
+def _advance(scope: Scope, op: Op, lines: Lines) -> None:
+    pointer, *offsets = op.operands
+    assign(scope, op, lines, f"{scope.name(pointer)}.advanced({array_list(scope, offsets)})")
+
+
+@operation("tt.descriptor_load")
+def _descriptor_load(scope: Scope, op: Op, lines: Lines) -> None:
+    descriptor, *offsets = op.operands
+    kind = op.results[0].type
+    block = descriptor.type.block.shape
+    site = scope.site(op, kind, descriptor, block)
+    text = f"load_tile(F, {site}, {scope.name(descriptor)}, {array_list(scope, offsets)}, None, None)"
+    if kind.shape != block:
+        text = f"reshape({text}, {block}, {kind.shape})"
+    assign(scope, op, lines, text)
+
+
+@operation("tt.descriptor_store", "tt.descriptor_reduce")
+def _descriptor_store(scope: Scope, op: Op, lines: Lines) -> None:
+    descriptor, value, *offsets = op.operands
+    block = descriptor.type.block.shape
+    site = scope.site(op, value.type, descriptor, block)
+    data = scope.array(value)
+    if value.type.shape != block:
+        data = f"reshape({data}, {value.type.shape}, {block})"
+    place = f"F, {site}, {scope.name(descriptor)}, {array_list(scope, offsets)}, {data}"
+    if op.name == "tt.descriptor_store":
+        lines.add(f"store_tile({place}, None)", op.location.location)
+    else:
+        kind = value.type.element
+        lines.add(f"reduce_tile({place}, {_reduce_kind(integer(op, 'kind'), kind)!r})", op.location.location)
+
+
+_DESCRIPTOR_REDUCE = {1: "add", 2: "min", 3: "max", 4: "inc", 5: "dec", 6: "and", 7: "or", 8: "xor"}
+
+
+def _reduce_kind(code: int, element: str) -> str:
+    name = _DESCRIPTOR_REDUCE.get(code, "add")
+    return "fadd" if name == "add" and element[0] in "fb" else name
+
+
+@operation("tt.descriptor_gather")
+def _descriptor_gather(scope: Scope, op: Op, lines: Lines) -> None:
+    descriptor, rows, column = op.operands
+    site = scope.site(op, op.results[0].type, descriptor)
+    assign(scope, op, lines, f"load_rows(F, {site}, {scope.name(descriptor)}, {scope.array(rows)}, {scope.array(column)})")
+
+
+@operation("tt.descriptor_scatter")
+def _descriptor_scatter(scope: Scope, op: Op, lines: Lines) -> None:
+    descriptor, rows, column, value = op.operands
+    site = scope.site(op, value.type, descriptor)
+    text = f"store_rows(F, {site}, {scope.name(descriptor)}, {scope.array(rows)}, {scope.array(column)}, {scope.array(value)})"
+    lines.add(text, op.location.location)
