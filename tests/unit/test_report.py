@@ -26,20 +26,20 @@ def source(tmp_path: Any) -> str:
 
 
 def finding(source: str, launch: Launch, **changes: Any) -> Finding:
-    settings: dict[str, Any] = dict(
-        kind="out_of_bounds",
-        message="out-of-bounds store",
-        client="sanitizer",
-        access="store",
-        tensor="x",
-        location=SourceLocation(source, 3, 5, "put"),
-        call_stack=(SourceLocation(source, 6, 2, "kernel"),),
-        programs=np.array([[1, 0, 0], [2, 0, 0], [3, 0, 0]], np.int32),
-        elements=np.array([8, 9, 10, 15]),
-        iterations=((2,), (3,)),
-        launch=launch,
-        details={"bytes_before": 0, "bytes_after": 32, "element_bytes": 4, "neighbour": "y", "masked": False, "gaps": False},
-    )
+    settings: dict[str, Any] = {
+        "kind": "out_of_bounds",
+        "message": "out-of-bounds store",
+        "client": "sanitizer",
+        "access": "store",
+        "tensor": "x",
+        "location": SourceLocation(source, 3, 5, "put"),
+        "call_stack": (SourceLocation(source, 6, 2, "kernel"),),
+        "programs": np.array([[1, 0, 0], [2, 0, 0], [3, 0, 0]], np.int32),
+        "elements": np.array([8, 9, 10, 15]),
+        "iterations": ((2,), (3,)),
+        "launch": launch,
+        "details": {"bytes_before": 0, "bytes_after": 32, "element_bytes": 4, "neighbour": "y", "masked": False, "gaps": False},
+    }
     return Finding(**{**settings, **changes})
 
 

@@ -12,7 +12,8 @@ import torch
 from tests.unit.made_events import HERE, access, launch_of
 from tritontrace import events
 from tritontrace.clients.extents import Extent
-from tritontrace.clients.sanitizer import Sanitizer
+from tritontrace.clients.sanitizer import Sanitizer, _terms
+from tritontrace.engines.ir.values import Axis, Separable
 from tritontrace.engines.live import LIVE_STORAGES
 from tritontrace.findings import Finding
 from tritontrace.launch import Launch
@@ -256,3 +257,32 @@ def test_extents_agree_with_enumeration(name: str) -> None:
     if touched:
         assert (extent.first, extent.last) == (base, max(touched) + 1)
         assert extent.dense == (len(touched) == extent.last - extent.first)
+
+
+def test_sums_of_terms_are_judged_like_their_addresses() -> None:
+    random = np.random.default_rng(0)
+    accepted = 0
+    for _ in range(400):
+        shape = tuple(int(n) for n in random.integers(1, 5, 3))
+        inner, middle = int(random.integers(1, 4)), int(random.integers(1, 9))
+        base = torch.zeros(shape[0] * shape[1] * 60 * 4)
+        view = base.as_strided(shape, (shape[1] * middle * 4 + int(random.integers(0, 9)), middle * 4, inner), 8)
+        launch = launch_of(x=view)
+        sizes = tuple(int(n) for n in random.integers(1, 5, 2))
+        step = view.stride()
+        axes = tuple(
+            Axis(np.arange(n, dtype=np.int64) * 4 * int(random.choice([step[1], step[2], inner, 1])), False) for n in sizes
+        )
+        program = 4 * random.integers(0, 3, 3) * int(random.choice([step[0], step[1], 1]))
+        address = Separable(view.data_ptr(), program.astype(np.int64), axes, 64)
+        bits = int(random.choice([32, 32, 16, 64]))
+        event = access(events.Load, launch, np.broadcast_to(address.dense(), (3, *sizes)), bits=bits)
+        exact = check(launch, event)
+        event.address = address
+        extent = Extent.of_view(launch.arguments["x"])
+        low, high = address.minmax()
+        if low.min() >= extent.first and high.max() + bits // 8 <= extent.last and not extent.dense:
+            accepted += bool(extent.surely_inside(_terms(address) or [], bits // 8).any())
+        separable = check(launch, event)
+        assert [f.to_dict() for f in separable] == [f.to_dict() for f in exact]
+    assert accepted > 20

@@ -86,6 +86,26 @@ class Extent:
             element = np.minimum(element + 1, last)
         return result
 
+    def surely_inside(self, terms: list[Int64s], size: int) -> Bools:
+        """For addresses that are sums of `terms`, the programs all of whose lanes lie on elements, judged term by term.
+
+        Each term is int64 ``[P or 1, n]``; a lane's address is the sum of one entry of each. The result is bool ``[P]`` or
+        ``[1]``; False means "look closer". The caller has checked that every lane lies between `first` and `last`.
+        """
+        good = np.ones(1, np.bool_)
+        if self.dense:
+            return good
+        if self._offsets is not None or size > self.element_bytes:
+            return ~good
+        terms = [terms[0] - self._base, *terms[1:]]
+        for step, span in self._levels:
+            # Where the terms' remainders together stay below the span, no lane carries over into the next repetition,
+            # and the remainder of the sum is the sum of the remainders.
+            terms = [term % (step * self.element_bytes) for term in terms]
+            highest = sum(term.max(axis=1) for term in terms)
+            good = good & (highest + size <= span * self.element_bytes)
+        return good
+
     def _has(self, element: Int64s) -> Bools:
         """Whether each element offset is one of the view's (only those between first and last matter)."""
         if self._offsets is not None:

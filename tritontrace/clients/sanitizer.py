@@ -10,6 +10,7 @@ import numpy.typing as npt
 from tritontrace import events
 from tritontrace.clients.base import Client, OpCallbacks
 from tritontrace.clients.extents import Extent
+from tritontrace.engines.ir.values import Separable
 from tritontrace.findings import Finding
 
 if TYPE_CHECKING:
@@ -95,8 +96,14 @@ class Sanitizer(Client):
                 return
             suspects = np.flatnonzero((low < first) | (high + size > last))
         else:
-            # All lanes lie in the view's range, but perhaps in its gaps: each address must be looked at.
-            suspects = np.arange(len(low))
+            good = (low >= first) & (high + size <= last)
+            if good.any():
+                # These lie in the view's range, but perhaps in its gaps.
+                terms = _terms(event.address)
+                good = good & extent.surely_inside(terms, size) if terms is not None else np.zeros(1, np.bool_)
+            suspects = np.flatnonzero(~np.broadcast_to(good, np.broadcast_shapes(good.shape, low.shape)))
+            if not len(suspects):
+                return
         rows, addresses, active = _rows(event, suspects, len(low))
         outside = extent.outside(addresses, size)
         outside = outside & active
@@ -143,6 +150,15 @@ class Sanitizer(Client):
                 info = self._launch.arguments.get(event.tensor)
             faults = self._faults[key] = _Faults(event, info, extent)
         faults.add(event, rows, addresses, outside)
+
+
+def _terms(form: Any) -> list[Int64s] | None:
+    """The terms ``[P or 1, n]`` whose sum the addresses are, or None if they are not kept as a sum."""
+    if not isinstance(form, Separable):
+        return None
+    program = form.program if form.program is not None else np.zeros(1, np.int64)
+    axes = [np.atleast_2d(axis.values) for axis in form.axes if axis is not None]
+    return [np.asarray(program + form.constant, np.int64)[:, None], *axes]
 
 
 def _rows(event: events.MemoryEvent, suspects: Int64s, known: int) -> tuple[Int64s, Int64s, Bools]:

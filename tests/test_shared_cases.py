@@ -1,0 +1,66 @@
+"""The shared folder of cases, where it lies beside the checkout: the findings that this library makes so far.
+
+Races, reads of memory that nobody wrote and undefined lanes have clients of their own; here such a case must run,
+finish, and get no finding of another kind.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import tritontrace
+
+FOLDER = Path(__file__).resolve().parents[2] / "shared" / "cases"
+NAMES = sorted(path.stem for path in FOLDER.glob("[a-z]*.py"))
+
+pytestmark = pytest.mark.skipif(not NAMES, reason="the folder ../shared/cases is not beside this checkout")
+
+SAME_WITHOUT_OTHER = {"b01", "b06", "b10", "b11", "b12", "b13"}
+"""Cases whose outputs do not depend on what an access outside gives."""
+
+
+def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    spec = importlib.util.spec_from_file_location(f"shared_case_{name}", FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", NAMES or ["none"])
+def test_shared_case(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = load(name, monkeypatch)
+    torch.manual_seed(0)
+    with tritontrace.session(clients=["sanitizer", "tracer"]) as session:
+        results = module.run()
+    expected = [truth for truth in module.TRUTH["findings"] if truth["kind"] == "oob"]
+    assert len(session.findings) == len(expected), session.report()
+    for truth, finding in zip(expected, session.findings, strict=True):
+        compare(truth, finding)
+    if module.TRUTH.get("clean") or name[:3] in SAME_WITHOUT_OTHER:
+        for _, actual, wanted, atol, rtol in results:
+            torch.testing.assert_close(actual, wanted, atol=atol, rtol=rtol, check_dtype=False)
+
+
+def compare(truth: dict[str, Any], finding: tritontrace.Finding) -> None:
+    assert (finding.kind, finding.access, finding.tensor) == ("out_of_bounds", truth["access"], truth["tensor"])
+    assert finding.location is not None and finding.location.line == truth["line"]
+    assert [tuple(row) for row in finding.programs.tolist()] == truth["programs"]
+    if isinstance(truth["elements"], dict):
+        by_program = {program: elements.tolist() for program, elements in finding.elements_by_program.items()}
+        assert by_program == {program: sorted(elements) for program, elements in truth["elements"].items()}
+    else:
+        assert finding.elements.tolist() == sorted(truth["elements"])
+    if "call_line" in truth:
+        assert truth["call_line"] in [frame.line for frame in finding.call_stack]
+    if "iteration" in truth:
+        assert finding.iterations == ((truth["iteration"],),)
