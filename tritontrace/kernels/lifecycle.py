@@ -36,7 +36,7 @@ from tritontrace.patching.warmup import patch_warmup
 from tritontrace.scopes.gates import active_gate
 from tritontrace.scopes.identity import Scope, active_scopes, hold, release
 
-__all__ = ["launch"]
+__all__ = ["launch", "untraceable"]
 
 
 def launch(
@@ -62,7 +62,7 @@ def launch(
         return run_layer(kernel, entry or "run", args, _words(kwargs, grid, warmup, entry))
     chain = Chain(kernel)
     observers = [*scopes, *(scope for scope in chain.scopes if not any(scope is other for other in scopes))]
-    reason = _untraceable(chain.leaf)
+    reason = untraceable(chain.leaf)
     if reason is not None:
         return _refuse(chain.leaf, observers, reason, original)
     observers = [scope for scope in observers if scope.accepts(chain.leaf)]
@@ -80,7 +80,8 @@ def _words(kwargs: dict[str, Any], grid: Any, warmup: bool, entry: str | None) -
     return {**kwargs, "grid": grid} if entry == "warmup" else {**kwargs, "grid": grid, "warmup": warmup}
 
 
-def _untraceable(leaf: Any) -> str | None:
+def untraceable(leaf: Any) -> str | None:
+    """Why a kernel without its layers cannot be traced, or None."""
     if compat.is_gluon(leaf):
         return "it is a Gluon kernel"
     if not compat.is_function(leaf) or issubclass(type(leaf), compat.ConstexprFunction):
@@ -133,7 +134,8 @@ class _UserLaunch:
         self.entry = entry
         self.is_trial = trial
         self.target = Target.parse(next((scope.target for scope in reversed(scopes) if scope.target is not None), None))
-        self.engine_name = scopes[-1].engine if scopes else "ir"
+        # The innermost scope chooses; a trace that names no engine leaves it to the sessions.
+        self.engine_name = next((scope.engine for scope in reversed(scopes) if scope.engine), "ir")
         self.engine: Engine = engines.get(self.engine_name)
         self.views: list[View] = []
         self._spare: list[View] = []
