@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tritontrace.engines.ir import shadows
 from tritontrace.engines.ir.shadows import ShadowWorld, UsedGlobal, ast_to_ttir
 from tritontrace.errors import UntraceableLaunchError
 from tritontrace.kernels import compat
@@ -126,13 +127,31 @@ def lower(bound: BoundLaunch) -> Lowered:
             module_map=backend.get_module_map(),
         )
     except Exception as error:
-        # As Triton's own compile does: the frames inside its frontend say nothing about the kernel.
+        # As Triton's own compile does: the frames inside its frontend, and inside ours, say nothing about the kernel.
+        _drop_own_frames(error)
         compat.filter_traceback(error)
         raise
     entry = module.get_entry_func_name() if hasattr(module, "get_entry_func_name") else bound.kernel_name
     text = _generic_text(module, context)
     watch.add(world.used_globals)
     return Lowered(text, entry, _slots(bound), watch.check)
+
+
+def _drop_own_frames(error: BaseException) -> None:
+    for chained in (error.__cause__, error.__context__):
+        if chained is not None:
+            _drop_own_frames(chained)
+    frames = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename != shadows.__file__:
+            frames.append(traceback)
+        traceback = traceback.tb_next
+    kept = None
+    for frame in reversed(frames):
+        frame.tb_next = kept
+        kept = frame
+    error.__traceback__ = kept
 
 
 def _permissive(options: Any) -> Any:
