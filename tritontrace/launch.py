@@ -55,7 +55,7 @@ class ArgumentInfo:
         return out
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Launch:
     """One traced launch; a session has a `Launch` of its own for each, shared with nobody.
 
@@ -93,6 +93,11 @@ class Launch:
             return self.arguments[name]
         except KeyError:
             raise KeyError(f"launch of {self.kernel_name!r} has no argument {name!r}; it has {list(self.arguments)}") from None
+
+    def __repr__(self) -> str:
+        state = "completed" if self.completed else "warmup" if self.warmup else "not completed"
+        found = f", {len(self.findings)} finding{'s' if len(self.findings) != 1 else ''}" if self.findings else ""
+        return f"<Launch {self.index} of {self.kernel_name} grid={self.grid} {state}{found}>"
 
     @property
     def n_programs(self) -> int:

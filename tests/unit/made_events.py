@@ -94,12 +94,20 @@ def access(
     site: int = 0,
     bits: int = 32,
     stack: tuple[SourceLocation, ...] = (),
+    guess: bool = False,
     **more: Any,
 ) -> Any:
-    """An access with `addresses` ``[P, *block]``."""
+    """An access with `addresses` ``[P, *block]``; with `guess` the engine is not sure of the tensor."""
     form = Addresses(addresses)
     made = events.Site(
-        id=site, op="tt.access", location=HERE, call_stack=stack, block=form.array.shape[1:], dtype="fp32", element_bits=bits
+        id=site,
+        op="tt.access",
+        location=HERE,
+        call_stack=stack,
+        block=form.array.shape[1:],
+        dtype="fp32",
+        element_bits=bits,
+        parameter=None if guess else tensor,
     )
     lanes = None if mask is None else Lanes(mask)
     return kind(launch, made, Programs(first, len(form.array), iterations), form, lanes, tensor, **more)

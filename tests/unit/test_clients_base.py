@@ -35,7 +35,9 @@ class Recorder(Client):
 
     def register_op_callback(self, op):
         self.asked.append(op)
-        return OpCallbacks(before=lambda event: self.seen.append(("before", op)), after=lambda event: self.seen.append(("after", op)))
+        return OpCallbacks(
+            before=lambda event: self.seen.append(("before", op)), after=lambda event: self.seen.append(("after", op))
+        )
 
     def register_for_loop_callback(self):
         self.asked.append("loop")

@@ -206,6 +206,19 @@ def test_pointers_from_nowhere_may_touch_any_known_memory() -> None:
     assert len(live) == 4
 
 
+def test_a_guessed_tensor_is_not_held_against_the_access() -> None:
+    x, y = torch.zeros(4), torch.zeros(4)
+    launch = launch_of(x=x, y=y)
+    both = np.concatenate([at(x, [0, 1]), at(y, [2, 3])])[None]
+    assert check(launch, access(events.Load, launch, both, guess=True)) == []
+    # one tensor is meant when all good lanes lie in it
+    (finding,) = check(launch, access(events.Load, launch, at(x, [[0, 1, 1 << 40]]), guess=True))
+    assert (finding.tensor, finding.elements.tolist()) == ("x", [1 << 40])
+    wild = np.concatenate([at(x, [0, 1 << 40]), at(y, [2])])[None]
+    (finding,) = check(launch, access(events.Load, launch, wild, guess=True))
+    assert finding.tensor is None
+
+
 def test_each_launch_has_its_own_sanitizer() -> None:
     x = torch.zeros(4)
     opened = Sanitizer(bounds="storage")

@@ -197,9 +197,7 @@ class ClientManager:
                 self.failures.append(error)
                 raise
             if not isinstance(opened, Client):
-                raise TypeError(
-                    f"client {client_name(client)!r}: for_launch must return a Client, not {type(opened).__name__}"
-                )
+                raise TypeError(f"client {client_name(client)!r}: for_launch must return a Client, not {type(opened).__name__}")
             self.members.append(Member(opened, launch, self.failures))
 
     def pre_warmup(self, jit_fn: Any) -> list[Member]:

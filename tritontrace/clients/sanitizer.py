@@ -77,14 +77,8 @@ class Sanitizer(Client):
         return found
 
     def _check(self, event: events.MemoryEvent) -> None:
-        tensor = event.tensor
-        if tensor is None:
-            extent = None
-        else:
-            try:
-                extent = self._extents[tensor]
-            except KeyError:
-                extent = self._extents[tensor] = self._extent(tensor)
+        # The site says what the pointer comes from for certain; the event's tensor may be a guess by its address.
+        extent = self._extent(event.site.parameter)
         if extent is None:
             self._check_unknown(event)
             return
@@ -108,7 +102,7 @@ class Sanitizer(Client):
         outside = extent.outside(addresses, size)
         outside = outside & active
         if outside.any():
-            self._record(event, rows, np.broadcast_to(addresses, outside.shape), outside, extent)
+            self._record(event, rows, np.broadcast_to(addresses, outside.shape), outside, event.site.parameter)
 
     def _check_unknown(self, event: events.MemoryEvent) -> None:
         """An access whose pointer comes from no single argument: any known memory will do."""
@@ -133,22 +127,41 @@ class Sanitizer(Client):
                     end = 0 if found is None else found.end
             outside = (memory.locate(addresses, size) < 0) & active
         if outside.any():
-            self._record(event, rows, addresses, outside, None)
+            # The tensor that the other lanes lie in, if they agree, is the one that was meant.
+            tensor = event.tensor
+            info = self._info(tensor)
+            good = addresses[active & ~outside]
+            if info is not None and len(good):
+                start = info.storage_ptr
+                meant = start <= good.min() and good.max() + size <= start + info.storage_bytes
+            else:
+                meant = False
+            self._record(event, rows, addresses, outside, tensor if meant else None)
 
-    def _extent(self, tensor: str) -> Extent | None:
-        info = self._launch.arguments.get(tensor) if self._launch is not None else None
-        if info is None or not info.is_tensor:
+    def _info(self, tensor: str | None) -> ArgumentInfo | None:
+        if tensor is None or self._launch is None:
             return None
-        return Extent.of_view(info) if self.bounds == "view" else Extent.of_storage(info)
+        info = self._launch.arguments.get(tensor)
+        return info if info is not None and info.is_tensor else None
 
-    def _record(self, event: events.MemoryEvent, rows: Int64s, addresses: Int64s, outside: Bools, extent: Extent | None) -> None:
-        key = (event.site.id, event.tensor)
+    def _extent(self, tensor: str | None) -> Extent | None:
+        if tensor is None:
+            return None
+        try:
+            return self._extents[tensor]
+        except KeyError:
+            info = self._info(tensor)
+            extent = None
+            if info is not None:
+                extent = Extent.of_view(info) if self.bounds == "view" else Extent.of_storage(info)
+            self._extents[tensor] = extent
+            return extent
+
+    def _record(self, event: events.MemoryEvent, rows: Int64s, addresses: Int64s, outside: Bools, tensor: str | None) -> None:
+        key = (event.site.id, tensor)
         faults = self._faults.get(key)
         if faults is None:
-            info = None
-            if event.tensor is not None and self._launch is not None:
-                info = self._launch.arguments.get(event.tensor)
-            faults = self._faults[key] = _Faults(event, info, extent)
+            faults = self._faults[key] = _Faults(event, tensor, self._info(tensor), self._extent(tensor))
         faults.add(event, rows, addresses, outside)
 
 
@@ -184,10 +197,10 @@ def _rows(event: events.MemoryEvent, suspects: Int64s, known: int) -> tuple[Int6
 class _Faults:
     """What went wrong at one access site through one tensor, gathered over batches and iterations."""
 
-    def __init__(self, event: events.MemoryEvent, info: ArgumentInfo | None, extent: Extent | None) -> None:
+    def __init__(self, event: events.MemoryEvent, tensor: str | None, info: ArgumentInfo | None, extent: Extent | None) -> None:
         self.site = event.site
         self.access = event.access
-        self.tensor = event.tensor
+        self.tensor = tensor
         self.size = event.element_bytes
         self.base = info.data_ptr if info is not None else 0
         self.info = info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -66,7 +67,8 @@ class Copier:
             key = (str(storage.device), address if nbytes else id(tensor))
             private = self._storages.get(key)
             if private is None:
-                private = self._storages[key] = storage.clone()
+                clone: Callable[[], torch.UntypedStorage] = storage.clone  # torch gives it no types
+                private = self._storages[key] = clone()
                 self.storages.add(private.data_ptr())
             flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
             return flat.set_(private, tensor.storage_offset(), tensor.size(), tensor.stride())

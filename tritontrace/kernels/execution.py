@@ -29,9 +29,7 @@ class View:
     clients: tuple[Client, ...]
 
 
-def describe(
-    views: Sequence[View], bound: BoundLaunch, grid: tuple[int, int, int], config: dict[str, Any] | None
-) -> None:
+def describe(views: Sequence[View], bound: BoundLaunch, grid: tuple[int, int, int], config: dict[str, Any] | None) -> None:
     """Fills the Launch of every view; each gets dictionaries of its own."""
     infos = arguments.argument_infos(bound)
     for view in views:
@@ -76,9 +74,12 @@ class Execution:
                 manager.post_run()
         except BaseException as error:  # raised below, once every client is finalized
             raised = error
-        error = settle(manager, raised)
-        if error is not None:
-            raise error
+        outcome = settle(manager, raised)
+        if outcome is not None:
+            try:
+                raise outcome
+            finally:
+                del raised, outcome  # else this frame and the traceback keep each other alive
 
     def _run_grid(self, hooks: Any) -> None:
         launches = [view.launch for view in self.views]

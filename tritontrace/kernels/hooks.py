@@ -30,9 +30,7 @@ def call_pre_run_hooks(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, 
 
 
 @contextmanager
-def launch_hooks(
-    kernel: Any, bound: BoundLaunch, grid: tuple[int, int, int], metadata: Callable[[], Any]
-) -> Iterator[None]:
+def launch_hooks(kernel: Any, bound: BoundLaunch, grid: tuple[int, int, int], metadata: Callable[[], Any]) -> Iterator[None]:
     """Fires ``knobs.runtime.launch_enter_hook`` before and ``launch_exit_hook`` after, also when the kernel failed.
 
     Both get Triton's lazy dictionary of launch metadata; `metadata` (a compile) is asked only if a hook looks into it

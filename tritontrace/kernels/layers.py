@@ -232,8 +232,7 @@ class AutotunerCopy(_LayerCopy, Autotuner):  # type: ignore[misc]  # triton ship
         conflicts = kwargs.keys() & config.kwargs.keys()
         if conflicts:
             raise ValueError(
-                f"Conflicting meta-parameters: {', '.join(conflicts)}."
-                " Make sure that you don't re-define auto-tuned symbols."
+                f"Conflicting meta-parameters: {', '.join(conflicts)}. Make sure that you don't re-define auto-tuned symbols."
             )
         conductor = self._tritontrace.conductor
         nargs = self.nargs
@@ -345,7 +344,7 @@ def _copy(original: Any, below: Any, conductor: Conductor) -> Any:
     kind = type(original)
     tuner = issubclass(kind, Autotuner)
     known = tuner or issubclass(kind, Heuristics)
-    made = object.__new__(_copy_class(kind) if known else kind)
+    made: Any = object.__new__(_copy_class(kind) if known else kind)
     vars(made).update(vars(original))
     made.fn = below
     if tuner:

@@ -90,9 +90,7 @@ class TritonTrace(wrapt.ObjectProxy):  # type: ignore[misc]  # wrapt ships no ty
         """Launches the kernel, traced; with `warmup` it is only compiled."""
         held = hold(active_scopes())
         try:
-            return lifecycle.launch(
-                self, held, args, kwargs, grid=grid, warmup=warmup, trial=_called_by_tuner(Chain(self).leaf)
-            )
+            return lifecycle.launch(self, held, args, kwargs, grid=grid, warmup=warmup, trial=_called_by_tuner(Chain(self).leaf))
         finally:
             release(held)
 
@@ -169,7 +167,8 @@ def _find(module: str, name: str) -> Any:
 def _trace_found(module: str, name: str, settings: dict[str, Any]) -> TritonTrace:
     from tritontrace.tracing import trace  # unpickling enters from outside, through the public door
 
-    return trace(_find(module, name), **settings)
+    traced: TritonTrace = trace(_find(module, name), **settings)
+    return traced
 
 
 def _frames(frame: FrameType | None) -> Iterable[FrameType]:
