@@ -40,6 +40,9 @@ _kernel_interface: Any = None
 # Launchers that are not Triton's, under way on this thread: whether a traced launch happened inside.
 _foreign = threading.local()
 
+# A FunctionWrapper is an ObjectProxy in wrapt 1 only.
+_WRAPPERS: tuple[type, ...] = (wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper, wrapt.ObjectProxy, staticmethod, classmethod)
+
 Handler = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any], tuple[Scope, ...]], Any]
 """(the original bound to the kernel, the kernel, arguments, keyword arguments, the scopes that are active) -> result."""
 
@@ -63,8 +66,9 @@ class _Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc]  # wrapt ships no t
 
 def _launcher(wrapped: Any, handler: Handler) -> Callable[..., Any]:
     # Somebody else's patch may be any descriptor; a plain function is called as a method without making one.
-    bind = MethodType if isinstance(wrapped, FunctionType) else _bind
-    direct = wrapped if isinstance(wrapped, FunctionType) else None
+    # By real classes here and below: a wrapt wrapper claims to be a function.
+    direct = wrapped if type(wrapped) is FunctionType else None
+    bind = MethodType if direct is not None else _bind
 
     def launch(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         # At the call and not where the method is looked up: a bound method that was fetched earlier is traced too.
@@ -166,16 +170,16 @@ def _reaches(top: Any, wanted: Any) -> bool:
             continue
         seen.add(id(value))
         # Only kinds that patches are made of: a closure may hold anything, and asking anything for attributes runs code.
-        if isinstance(value, FunctionType):
+        if type(value) is FunctionType:
             pending.append(value.__dict__.get("__wrapped__"))
             for cell in value.__closure__ or ():
                 with contextlib.suppress(ValueError):  # an empty cell
                     pending.append(cell.cell_contents)
-        elif issubclass(type(value), (wrapt.ObjectProxy, staticmethod, classmethod)):
+        elif issubclass(type(value), _WRAPPERS):
             pending.append(value.__wrapped__)
         elif type(value) is functools.partial:
             pending.append(value.func)
-        elif isinstance(value, MethodType):
+        elif type(value) is MethodType:
             pending.append(value.__func__)
     return False
 
@@ -260,7 +264,7 @@ def _adopt(kind: type) -> _Point | None:
     """Take a kernel class that has a ``run`` of its own into the list, unless it is there or is ours."""
     key = (kind, "run")
     # A plain method only: what a property or a static method would launch, nobody can tell from here.
-    if key in _points or not isinstance(kind.__dict__.get("run"), (FunctionType, wrapt.FunctionWrapper)):
+    if key in _points or not issubclass(type(kind.__dict__.get("run")), (FunctionType, wrapt.FunctionWrapper)):
         return None
     if kind.__module__.startswith("tritontrace."):
         return None
