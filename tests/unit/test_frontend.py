@@ -172,7 +172,8 @@ def test_extras_and_libdevice() -> None:
         tl.store(out_ptr, libdevice.atan(x) + tl.extra.cuda.libdevice.asin(x) + tl.extra.cuda.num_threads())
 
     text = lowered(kernel, *tensors(), num_warps=8).text
-    assert "__nv_atanf" in text and "__nv_asinf" in text and "256 : i32" in text
+    assert "__nv_atanf" in text and "__nv_asinf" in text
+    assert "256 : i32" in text or "2.560000e+02" in text
 
 
 def test_proxies_are_their_functions() -> None:
@@ -211,7 +212,7 @@ def test_functions_in_tuples_and_as_defaults_of_helpers() -> None:
 
     before = states(_twice, _scaled)
     x, out = tensors()
-    assert lowered(kernel, x, out, functions).text.count('callee = @') >= 4
+    assert lowered(kernel, x, out, functions).text.count("callee = @") >= 4
     assert states(_twice, _scaled) == before
 
 

@@ -114,7 +114,7 @@ class _KernelBinder:
         except TypeError as error:
             raise self._explained(error, args, kwargs) from None
         types_key: list[Hashable] = []
-        for (kind, value), given in zip(specialization, values.values(), strict=True):
+        for (kind, _), given in zip(specialization, values.values(), strict=True):
             if type(kind) is str:
                 types_key.append(_constant_key(given) if kind == "constexpr" else kind)
             else:
@@ -152,9 +152,7 @@ class _KernelBinder:
             in_order = list(values.values())
             leaves = tuple([Leaf(name, kind, compat.get_iterable_path(in_order, path)) for name, kind, path in plan.leaves])
             constexprs = {path: compat.get_iterable_path(in_order, path) for path in plan.constexpr_paths}
-        return BoundLaunch(
-            kernel, self.kernel_name, self.target, values, plan.signature, constexprs, options, debug, key, leaves
-        )
+        return BoundLaunch(kernel, self.kernel_name, self.target, values, plan.signature, constexprs, options, debug, key, leaves)
 
     def _plan(self, specialization: list[Any], values: dict[str, Any]) -> _Plan:
         kinds = [kind for kind, _ in specialization]
@@ -271,7 +269,7 @@ def grid(grid: Any, bound: BoundLaunch) -> tuple[int, int, int]:
     `ValueError` for no entry, more than three or a negative one.
     """
     if type(grid) is tuple and len(grid) == 3 and all(type(entry) is int and entry >= 0 for entry in grid):
-        return grid  # type: ignore[return-value]  # three ints, as just checked
+        return grid
     if callable(grid):
         grid = grid(dict(bound.values))
     try:
@@ -321,4 +319,3 @@ def _describe(name: str, kind: Any, value: Any, infos: dict[str, ArgumentInfo]) 
         storage_bytes=storage.nbytes(),
         element_bytes=tensor.element_size(),
     )
-

@@ -85,8 +85,13 @@ class _ShadowDependenciesFinder(compat.DependenciesFinder):  # type: ignore[misc
         super().record_reference(self.shadow_world.shadow(val), var_dict, name)
 
 
+_PARSING = threading.Lock()
+
+
 class ShadowFunction(_Shadow, compat.JITFunction):  # type: ignore[misc]  # Triton's classes are untyped
     """The stand-in of one ``@triton.jit`` function: same source, same settings, other names for other functions."""
+
+    signature: Any
 
     def __init__(self, original: Any, world: ShadowWorld) -> None:
         # Not JITFunction.__init__: that would read the source again and write to Triton's registry of functions.
@@ -104,8 +109,20 @@ class ShadowFunction(_Shadow, compat.JITFunction):  # type: ignore[misc]  # Trit
 
     def parse(self) -> ast.Module:
         if self._tree is None:
-            self._tree = super().parse()
+            self._tree = self._parse()
         return self._tree
+
+    def _parse(self) -> ast.Module:
+        # CPython 3.11 counts the depth of the tree that it builds in one place for all threads, and gives up with a
+        # SystemError if another thread has come in between. Ours wait for each other; somebody else's may still come.
+        for attempt in range(3, -1, -1):
+            try:
+                with _PARSING:
+                    return super().parse()  # type: ignore[no-any-return]  # Triton's classes are untyped
+            except SystemError:
+                if not attempt:
+                    raise
+        raise AssertionError("unreachable")
 
     def get_capture_scope(self) -> dict[str, Any]:
         """The globals and closure variables that the source names, with every function in them shadowed."""
@@ -252,8 +269,7 @@ class ShadowWorld:
             function.__name__,
             function.__defaults__,
             tuple(
-                cell if new is old else types.CellType(new)
-                for cell, new, old in zip(cells, new_contents, contents, strict=True)
+                cell if new is old else types.CellType(new) for cell, new, old in zip(cells, new_contents, contents, strict=True)
             )
             or None,
         )
@@ -392,10 +408,10 @@ class ShadowCodeGenerator(compat.CodeGenerator):  # type: ignore[misc]  # Triton
         value = super().visit(node)
         return value if type(value) in _PLAIN else self.shadow_world.shadow(value)
 
-    def get_Attribute(self, lhs: Any, attr: Any) -> Any:  # noqa: N802 - the name is Triton's
+    def get_Attribute(self, lhs: Any, attr: Any) -> Any:
         return self.shadow_world.member(lhs, super().get_Attribute(lhs, attr))
 
-    def call_JitFunction(self, fn: Any, args: Any, kwargs: Any, *rest: Any, **named: Any) -> Any:  # noqa: N802 - Triton's
+    def call_JitFunction(self, fn: Any, args: Any, kwargs: Any, *rest: Any, **named: Any) -> Any:
         # Built-in operations call this with combine functions that never went through a lookup.
         return _call_jit_function(self, self.shadow_world.shadow(fn), args, kwargs, *rest, **named)
 
@@ -410,6 +426,4 @@ def _print_module(module: Any) -> None:
     logger.debug("the module that did not verify:\n%s", module)
 
 
-ast_to_ttir = compat.function_with_globals(
-    compat.AST_TO_TTIR, {"CodeGenerator": ShadowCodeGenerator, "print": _print_module}
-)
+ast_to_ttir = compat.function_with_globals(compat.AST_TO_TTIR, {"CodeGenerator": ShadowCodeGenerator, "print": _print_module})
