@@ -1,3 +1,5 @@
+# mypy: disable-error-code="no-any-return"
+# numpy's operators on arrays of any dtype are typed Any.
 """Array functions that torch's vectorized CPU kernels do several times faster, or more exactly, than numpy.
 
 Measured on 128k float32 elements, one thread: rounding to f16 1320 -> 55 us, to bf16 405 -> 76 us, exp2 600 -> 119,

@@ -1,3 +1,5 @@
+# mypy: disable-error-code="no-any-return"
+# numpy's operators on arrays of any dtype are typed Any.
 """Number formats: how a value of each IR element type is computed with, and how it lies in memory.
 
 Integers are numpy's signed integers of their width (``i1`` is bool), pointers are int64 byte addresses. The 16-bit

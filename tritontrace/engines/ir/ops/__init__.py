@@ -11,17 +11,20 @@ place must own them. Numpy's floating-point warnings must be off while the code 
 
 from __future__ import annotations
 
-from tritontrace.engines.ir.ops import conversions, floats, integers, libdevice
+from tritontrace.engines.ir.ops.conversions import TABLE as CONVERSIONS
+from tritontrace.engines.ir.ops.floats import TABLE as FLOATS
+from tritontrace.engines.ir.ops.integers import TABLE as INTEGERS
+from tritontrace.engines.ir.ops.libdevice import emit as emit_external
 from tritontrace.engines.ir.ops.table import Emit, Environment
 from tritontrace.engines.ir.tree import Op
 
 __all__ = ["ELEMENTWISE", "Emit", "Environment", "is_elementwise"]
 
 ELEMENTWISE: dict[str, Emit] = {
-    **integers.TABLE,
-    **floats.TABLE,
-    **conversions.TABLE,
-    "tt.extern_elementwise": libdevice.emit,
+    **INTEGERS,
+    **FLOATS,
+    **CONVERSIONS,
+    "tt.extern_elementwise": emit_external,
 }
 
 

@@ -1,3 +1,5 @@
+# mypy: disable-error-code="no-any-return"
+# numpy's operators on arrays of any dtype are typed Any.
 """Floating-point operations of ``arith``, ``math`` and ``tt``.
 
 float16, bfloat16 and the 8-bit formats are float32 arrays here, so a result is computed in float32 and rounded to its
@@ -15,7 +17,17 @@ import numpy.typing as npt
 import torch
 
 from tritontrace.engines.ir import native
-from tritontrace.engines.ir.ops.table import Emit, Environment, attribute, call, elements, infix, result_element, rounded, unsupported
+from tritontrace.engines.ir.ops.table import (
+    Emit,
+    Environment,
+    attribute,
+    call,
+    elements,
+    infix,
+    result_element,
+    rounded,
+    unsupported,
+)
 from tritontrace.engines.ir.tree import Op
 
 __all__ = ["TABLE", "copysign", "fma", "round_half_away", "rsqrt"]

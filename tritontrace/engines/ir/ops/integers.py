@@ -1,3 +1,5 @@
+# mypy: disable-error-code="no-any-return"
+# numpy's operators on arrays of any dtype are typed Any.
 """Integer operations of ``arith`` and ``math``, comparisons and select.
 
 Values are numpy's signed integers and wrap; unsigned operations look at the same bits through an unsigned view.

@@ -1,3 +1,5 @@
+# mypy: disable-error-code="no-any-return"
+# numpy's operators on arrays of any dtype are typed Any.
 """libdevice for ``tt.extern_elementwise``: NVIDIA's ``__nv_*`` and AMD's ``__ocml_*``, ``__ockl_*`` symbols.
 
 One function serves both spellings and both precisions: it computes in the dtype of its arguments. Approximate

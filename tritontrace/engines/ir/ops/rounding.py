@@ -1,3 +1,5 @@
+# mypy: disable-error-code="no-any-return"
+# numpy's operators on arrays of any dtype are typed Any.
 """Arithmetic and conversions that libdevice offers with a rounding direction: ``_rn``, ``_rz``, ``_rd``, ``_ru``.
 
 Each is computed to nearest, and the sign of what the rounding left over says whether to step to a neighbour.
