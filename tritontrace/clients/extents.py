@@ -86,25 +86,26 @@ class Extent:
             element = np.minimum(element + 1, last)
         return result
 
-    def surely_inside(self, terms: list[Int64s], size: int) -> Bools:
-        """For addresses that are sums of `terms`, the programs all of whose lanes lie on elements, judged term by term.
+    def gaps(self, terms: list[Int64s], size: int) -> Bools | None:
+        """Which lanes of a strided view lie in its gaps, for addresses that are sums of `terms`; None for "look closer".
 
-        Each term is int64 ``[P or 1, n]``; a lane's address is the sum of one entry of each. The result is bool ``[P]`` or
-        ``[1]``; False means "look closer". The caller has checked that every lane lies between `first` and `last`.
+        Terms are int64 arrays that broadcast to ``[P, *block]``, and so is the result; it stays as small as the terms
+        allow. It is right for lanes between `first` and `last`.
         """
-        good = np.ones(1, np.bool_)
+        found: Bools = np.zeros((1,) * terms[0].ndim, np.bool_)
         if self.dense:
-            return good
+            return found
         if self._offsets is not None or size > self.element_bytes:
-            return ~good
+            return None
         terms = [terms[0] - self._base, *terms[1:]]
         for step, span in self._levels:
-            # Where the terms' remainders together stay below the span, no lane carries over into the next repetition,
-            # and the remainder of the sum is the sum of the remainders.
-            terms = [term % (step * self.element_bytes) for term in terms]
-            highest = sum(term.max(axis=1) for term in terms)
-            good = good & (highest + size <= span * self.element_bytes)
-        return good
+            # Where the terms' remainders together stay below the step, no lane carries over into the next repetition, and
+            # the remainder of the sum is the sum of the remainders.
+            terms = [_collapsed(term % (step * self.element_bytes)) for term in terms]
+            if sum(int(term.max()) for term in terms) >= step * self.element_bytes:
+                return None
+            found = found | (sum(terms) + size > span * self.element_bytes)
+        return found
 
     def _has(self, element: Int64s) -> Bools:
         """Whether each element offset is one of the view's (only those between first and last matter)."""
@@ -118,6 +119,15 @@ class Extent:
             rest = rest % step
             good &= rest < span
         return good & (rest < self._run)
+
+
+def _collapsed(term: Int64s) -> Int64s:
+    """The term as a single entry, if all its entries are the same."""
+    if term.size > 1:
+        one = term[(slice(0, 1),) * term.ndim]
+        if (term == one).all():
+            return one
+    return term
 
 
 def _all_offsets(terms: list[tuple[int, int]]) -> Int64s:

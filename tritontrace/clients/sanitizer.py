@@ -90,12 +90,7 @@ class Sanitizer(Client):
                 return
             suspects = np.flatnonzero((low < first) | (high + size > last))
         else:
-            good = (low >= first) & (high + size <= last)
-            if good.any():
-                # These lie in the view's range, but perhaps in its gaps.
-                terms = _terms(event.address)
-                good = good & extent.surely_inside(terms, size) if terms is not None else np.zeros(1, np.bool_)
-            suspects = np.flatnonzero(~np.broadcast_to(good, np.broadcast_shapes(good.shape, low.shape)))
+            suspects = _suspects(event, extent, (low < first) | (high + size > last))
             if not len(suspects):
                 return
         rows, addresses, active = _rows(event, suspects, len(low))
@@ -165,13 +160,30 @@ class Sanitizer(Client):
         faults.add(event, rows, addresses, outside)
 
 
+def _suspects(event: events.MemoryEvent, extent: Extent, beyond: Bools) -> Int64s:
+    """The programs (or the one that stands for all) that may hit a gap of a strided view or, as `beyond` says, leave it."""
+    terms = _terms(event.address)
+    gaps = None if terms is None else extent.gaps(terms, event.element_bytes)
+    if gaps is None:
+        return np.arange(len(beyond))
+    if gaps.any() and event.mask is not None and not event.mask.all():
+        gaps = gaps & event.mask.dense()
+    return np.flatnonzero(beyond | gaps.any(axis=tuple(range(1, gaps.ndim))))
+
+
 def _terms(form: Any) -> list[Int64s] | None:
-    """The terms ``[P or 1, n]`` whose sum the addresses are, or None if they are not kept as a sum."""
+    """The terms whose sum the addresses are, each to broadcast to ``[P, *block]``; None if they are not kept as a sum."""
     if not isinstance(form, Separable):
         return None
-    program = form.program if form.program is not None else np.zeros(1, np.int64)
-    axes = [np.atleast_2d(axis.values) for axis in form.axes if axis is not None]
-    return [np.asarray(program + form.constant, np.int64)[:, None], *axes]
+    rank = len(form.axes)
+    program = np.asarray([form.constant] if form.program is None else form.program + form.constant, np.int64)
+    terms = [program.reshape((-1,) + (1,) * rank)]
+    for position, axis in enumerate(form.axes):
+        if axis is not None:
+            values = np.atleast_2d(axis.values)
+            shape = (len(values), *(1,) * position, values.shape[1], *(1,) * (rank - 1 - position))
+            terms.append(values.reshape(shape))
+    return terms
 
 
 def _rows(event: events.MemoryEvent, suspects: Int64s, known: int) -> tuple[Int64s, Int64s, Bools]:
