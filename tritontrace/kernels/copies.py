@@ -81,7 +81,7 @@ class PrivateMemory(AddressSpace):
     write to them.
     """
 
-    own: frozenset[int] = frozenset()
+    own: frozenset[int] | None = None
 
     @classmethod
     def for_trial(cls, tensors: Any, registered: Any, own: frozenset[int]) -> PrivateMemory:
@@ -100,7 +100,7 @@ class PrivateMemory(AddressSpace):
 
     def _protect(self, allocation: Allocation) -> None:
         # Whatever is not on the host is copied in, and copied back only from a completed launch, which a trial is not.
-        if allocation.base not in self.own and allocation.on_host:
+        if self.own is not None and allocation.base not in self.own and allocation.on_host:
             allocation.device = f"copy of {allocation.device}"
 
     def finish(self, completed: bool) -> None:

@@ -351,7 +351,7 @@ def _copy(original: Any, below: Any, conductor: Conductor) -> Any:
         cache = _CONFIG_CACHES.get_or_create(original, ConfigCache)
         made._tritontrace = _Bond(original, conductor, cache)
         _rebind(made)
-    elif known:
+    else:
         made._tritontrace = _Bond(original, conductor)
     return made
 
@@ -391,7 +391,7 @@ def _no_benchmark(kernel_call: Callable[[], Any], quantiles: Any = None) -> list
 
 def is_layer_copy(kernel: Any) -> bool:
     """True for what `Chain.copies` made."""
-    return issubclass(type(kernel), _LayerCopy)
+    return isinstance(getattr(kernel, "__dict__", {}).get("_tritontrace"), _Bond)
 
 
 def run_layer(copy: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
