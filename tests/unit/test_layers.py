@@ -681,3 +681,22 @@ def test_warnings_are_not_raised_for_ordinary_layers():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(kernel, torch.zeros(N), N)
+
+
+@pytest.mark.parametrize("clients", [[], ["sanitizer"]])
+def test_a_layered_launch_lets_go_of_its_tensors_at_once(clients):
+    kernel = triton.autotune(configs(8, 16), key=["n"], reset_to_zero=["out"], restore_value=["x"])(
+        triton.heuristics({"EXTRA": lambda a: 1})(copy_kernel)
+    )
+    run(kernel, torch.zeros(N), torch.zeros(N), N, clients=clients)
+    gc.collect()
+    gc.disable()
+    try:
+        for n in (N, 8):
+            x, out = torch.zeros(N), torch.zeros(N)
+            dead = [weakref.ref(x), weakref.ref(out)]
+            session = run(kernel, x, out, n, clients=clients)
+            del x, out
+            assert [reference() for reference in dead] == [None, None] and len(session.launches) == 1
+    finally:
+        gc.enable()

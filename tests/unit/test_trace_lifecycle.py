@@ -609,7 +609,7 @@ def test_warmup_called_by_a_client_during_the_vote_compiles_and_is_no_launch():
 
 
 def test_a_users_warmup_attribute_stays():
-    mine = lambda *args, **kwargs: "mine"  # noqa: E731
+    mine = lambda *args, **kwargs: "mine"
     add_one.warmup = mine
     try:
         seen = []

@@ -164,6 +164,20 @@ class AutotunerCopy(_LayerCopy, Autotuner):  # type: ignore[misc]  # triton ship
         with conductor.configured(config):
             return self.fn.run(*args, **kwargs, **config.all_kwargs())
 
+    def pre_hook(self, kwargs: Mapping[str, Any], reset_only: bool = False) -> None:
+        """Triton's default hook before a run: `reset_to_zero`, and what `restore_value` needs."""
+        for name in self.reset_to_zero:
+            if kwargs[name] is not None:
+                kwargs[name].zero_()
+        if not reset_only:
+            self.restore_copies = {name: kwargs[name].clone() for name in self.restore_value if kwargs[name] is not None}
+
+    def post_hook(self, kwargs: Mapping[str, Any], exception: BaseException | None) -> None:
+        """Triton's default hook after a run: `restore_value`."""
+        for name, value in self.restore_copies.items():
+            kwargs[name].copy_(value)
+        self.restore_copies = {}
+
     def warmup(self, *args: Any, **kwargs: Any) -> list[Any]:
         args = wrap_dtypes(args)
         self.nargs = dict(zip(self.arg_names, args, strict=False))
@@ -365,22 +379,12 @@ def _rebind(made: Any) -> None:
     made.cache_results = False
     made.do_bench = made._do_bench = _no_benchmark
 
-    def pre_hook(kwargs: Mapping[str, Any], reset_only: bool = False) -> None:
-        for name in made.reset_to_zero:
-            if kwargs[name] is not None:
-                kwargs[name].zero_()
-        if not reset_only:
-            made.restore_copies = {name: kwargs[name].clone() for name in made.restore_value if kwargs[name] is not None}
-
-    def post_hook(kwargs: Mapping[str, Any], exception: BaseException | None) -> None:
-        for name, value in made.restore_copies.items():
-            kwargs[name].copy_(value)
-        made.restore_copies = {}
-
+    # The default hooks are methods of the copy's class: as attributes they would tie the copy, and through it the launch's
+    # tensors, into a reference cycle.
     if not made.user_defined_pre_hook:
-        made.pre_hook = pre_hook
+        del made.pre_hook
     if not made.user_defined_post_hook:
-        made.post_hook = post_hook
+        del made.post_hook
 
 
 def _no_benchmark(kernel_call: Callable[[], Any], quantiles: Any = None) -> list[float]:

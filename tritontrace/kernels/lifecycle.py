@@ -441,18 +441,19 @@ class _Relauncher:
         self.kernel = kernel
         self.scopes = scopes
         self.options = dict(bound.options)
-        parameters = inspect.signature(kernel.fn).parameters.values()
-        declared = [compat.KernelParam(i, parameter, False, False) for i, parameter in enumerate(parameters)]
-        self.names = [param.name for param in declared]
-        self.fixed = {param.name: bound.values[param.name] for param in declared if param.is_constexpr}
+        # More than what is declared so (every None is compiled in, too), but no tensor.
+        self.constants = {name: bound.values[name] for name, kind in bound.signature.items() if kind == "constexpr"}
 
     def __call__(self, grid: Any) -> Callable[..., Any]:
+        parameters = inspect.signature(self.kernel.fn).parameters.values()
+        declared = [compat.KernelParam(number, parameter, False, False) for number, parameter in enumerate(parameters)]
+        fixed = {param.name: self.constants[param.name] for param in declared if param.is_constexpr}
+
         def run(*args: Any, **kwargs: Any) -> Any:
             # Triton's compiled kernels take every parameter, or leave out those that are compiled in.
-            names = self.names
-            if len(args) < len(names):
-                names = [name for name in names if name not in self.fixed]
-            words = {**self.options, **self.fixed, **dict(zip(names, args, strict=False)), **kwargs}
+            everything = len(args) >= len(declared)
+            names = [param.name for param in declared if everything or param.name not in fixed]
+            words = {**self.options, **fixed, **dict(zip(names, args, strict=False)), **kwargs}
             scopes = hold(active_scopes())
             try:
                 observers = [*scopes, *self.scopes]
