@@ -146,6 +146,7 @@ def _apply(rt: Any, site: MemorySite, operation: str, array: Any, at: Any, opera
         _UFUNCS[operation].at(array, at, operands)
     elif operation == "add" and used and _repeats(at):
         result = _running_sum(array, at, operands)
+        allocation_changed = bool(operands.any())  # adding 0 is how kernels read atomically
     else:
         ufunc = _UFUNCS[operation]
         result = np.empty(at.shape, operands.dtype)
