@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -52,8 +53,10 @@ class Sanitizer(Client):
 
     def for_launch(self, launch: Launch) -> Sanitizer:
         """A fresh sanitizer with the same settings: launches may run at once."""
-        fresh = type(self)(self.bounds)
+        fresh = copy.copy(self)  # not a call of the class: a subclass may be made differently
         fresh._launch = launch
+        fresh._extents = {}
+        fresh._faults = {}
         return fresh
 
     def pre_run_callback(self, launch: Launch) -> None:

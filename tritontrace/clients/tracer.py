@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -131,7 +132,9 @@ class Tracer(Client):
 
     def for_launch(self, launch: Launch) -> Tracer:
         """A fresh tracer with the same settings: launches may run at once."""
-        return type(self)(values=self.values, programs=self.programs)
+        fresh = copy.copy(self)  # not a call of the class: a subclass may be made differently
+        fresh._trace = Trace()
+        return fresh
 
     def register_op_callback(self, op: type[events.Event]) -> OpCallbacks | None:
         """Listens after every traced operation, when its result is there."""
