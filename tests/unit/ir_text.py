@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from typing import Any
 
 import triton
@@ -55,7 +56,7 @@ def everything(x, y, out, n, BLOCK: tl.constexpr):
     running = tl.cumsum(z, 0, reverse=True)
     acc = s
     unused = 0.0
-    for i in range(0, n):
+    for i in range(n):
         unused += 1.0
         if i % 2 == 0:
             acc += tl.load(y + i)
@@ -152,6 +153,7 @@ if hasattr(tl, "make_block_ptr") and triton.__version__ < "3.9":
     )
 
 
+@cache
 def generic_text(name: str, *, overflow_checks: bool = False) -> str:
     """The raw module of a kernel of this file in MLIR's generic form."""
     function, signature, constants = KERNELS[name]

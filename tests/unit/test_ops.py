@@ -27,7 +27,9 @@ class Environment:
         return name
 
 
-def run(name: str, types: list[str], result: str, *arrays: Any, shapes: list[tuple[int, ...]] | None = None, **attributes: Any) -> Any:
+def run(
+    name: str, types: list[str], result: str, *arrays: Any, shapes: list[tuple[int, ...]] | None = None, **attributes: Any
+) -> Any:
     """The op's value on arrays that are given in the compute dtype (a program axis of 1 is put before them)."""
     shapes = shapes or [(4,)] * len(types)
     operands = [Value(Type(shape, element), None, i) for i, (shape, element) in enumerate(zip(shapes, types, strict=True))]
@@ -104,7 +106,9 @@ def test_integer_division_matches_c_for_every_sign(element: str) -> None:
     assert (got.astype(object) % 2**bits).tolist() == unsigned
 
 
-@pytest.mark.parametrize("name", ["arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi", "arith.floordivsi"])
+@pytest.mark.parametrize(
+    "name", ["arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi", "arith.floordivsi"]
+)
 def test_division_by_zero_gives_a_value(name: str) -> None:
     assert run(name, ["i32"] * 2, "i32", I32, np.zeros(4, np.int32)).shape == (4,)
 

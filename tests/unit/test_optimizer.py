@@ -7,15 +7,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.unit.ir_evaluator import effects
 from tests.unit.ir_text import KERNELS, generic_text
-
 from tritontrace.engines.ir import numerics
 from tritontrace.engines.ir.optimizer import is_pure, optimize
 from tritontrace.engines.ir.parser import parse
 from tritontrace.engines.ir.tree import Function, Module, Op, Region, free_values, walk
 
-OBSERVABLE = {"tt.load", "tt.store", "tt.atomic_rmw", "tt.print", "tt.assert", "tt.dot", "tt.descriptor_load", "tt.reduce", "tt.scan"}
+OBSERVABLE = {
+    "tt.load",
+    "tt.store",
+    "tt.atomic_rmw",
+    "tt.print",
+    "tt.assert",
+    "tt.dot",
+    "tt.descriptor_load",
+    "tt.reduce",
+    "tt.scan",
+}
 
 
 def ops(function: Function) -> list[Op]:

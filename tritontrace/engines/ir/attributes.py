@@ -228,6 +228,8 @@ class _Reader:
 
     def type_or_text(self) -> Any:
         text = self.balanced(",]}")
+        if not text:
+            raise self.fail("expected a value")
         if text.startswith("#") or "->" in text:
             return text
         return parse_type(text)

@@ -48,6 +48,8 @@ _SHAREABLE = frozenset(
 _UNUSED_ONLY = frozenset({"tt.make_tensor_ptr", "tt.advance", "arith.constant"})
 # attributes that say nothing about the value
 _IRRELEVANT = frozenset({"fastmath", "overflowFlags", "allow_reorder", "efficient_layout"})
+# a loop shows only after folding that it never changes a value; each round goes one loop further out
+_ROUNDS = 4
 _LOOPS = frozenset({"scf.for", "scf.while"})
 # the regions that may use what is known outside
 _OPEN = frozenset({"scf.for", "scf.while", "scf.if"})
@@ -101,8 +103,13 @@ class _Optimizer:
         found = self.done.get(name)
         if found is None:
             self.active.append(name)
-            found = _Builder(self, self.module.functions[name]).build()
-            remove_dead(found, is_pure)
+            found = self.module.functions[name]
+            for _ in range(_ROUNDS):
+                builder = _Builder(self, found)
+                found = builder.build()
+                remove_dead(found, is_pure)
+                if not builder.again:
+                    break
             self.active.pop()
             self.done[name] = found
         return found
@@ -143,6 +150,7 @@ class _Builder:
         self.level: dict[Value, int] = {}
         self.frames: list[_Frame] = []
         self.next_id = 0
+        self.again = False  # another round would find more
         self.caller: OpLocation | None = None
         self.locations: dict[OpLocation, OpLocation] = {}
 
@@ -170,7 +178,8 @@ class _Builder:
         chains: list[list[_Frame]] = []
         for i, old in enumerate(graph.blocks):
             # a block sees what its dominators know; only the first may be in a loop frame (it then is the only one)
-            chain = [*(outer if i == 0 else chains[above[i]]), _Frame(built[i].ops, loop=loop and i == 0, sealed=sealed and i == 0)]
+            frame = _Frame(built[i].ops, loop=loop and i == 0, sealed=sealed and i == 0)
+            chain = [*(outer if i == 0 else chains[above[i]]), frame]
             chains.append(chain)
             self.frames = chain
             self.block(old, built[i])
@@ -240,6 +249,10 @@ class _Builder:
         new = Op(name, operands, [], op.attributes, regions, successors, self.location(op))
         self.results(op, new, len(self.frames) - 1)
         self.frames[-1].ops.append(new)
+        if name == "scf.for":
+            block = regions[0].block
+            passed = zip(block.ops[-1].operands, block.arguments[1:], strict=True)
+            self.again = self.again or any(value is argument for value, argument in passed)
 
     def without_invariants(self, op: Op, operands: list[Value]) -> tuple[Op, list[Value]]:
         """A ``scf.for`` without the values that it carries but never changes (a block pointer's strides)."""

@@ -53,7 +53,8 @@ _BLOCK = re.compile(r"\s*(\^[\w.$-]+)(\(|:)")
 _ARGUMENT = re.compile(r"\s*(%[\w.$#-]+): ")
 _LINE_REST = re.compile(r":?[ \t]*(?://[^\n]*)?\n?")
 _ALIAS = re.compile(r"^(#[\w.$-]+) = (.*)$", re.M)
-_BRACKETS = re.compile(rf'{_STRING}|->|[<>()\[\]{{}},:]|loc\(')
+_CLOSERS = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_BRACKETS = re.compile(rf"{_STRING}|->|[<>()\[\]{{}},:]|loc\(")
 
 
 def parse(text: str) -> Module:
@@ -421,18 +422,34 @@ class _Parser:
     def define_results(self, op: Op, names: str, types: tuple[Type, ...], start: int) -> None:
         results = op.results
         variable = op.location.variable
+        if op.regions and op.name in ("scf.for", "scf.while"):
+            self.define_carried(op, names, types, start)
+            return
         if len(types) == 1 and "," not in names and ":" not in names:
             results.append(self.define(names, types[0], variable, op, 0))
             return
+        # the op's name belongs to one of the results only, and nothing says to which
+        self.define_several(op, names, types, [None] * len(types), start)
+
+    def define_carried(self, op: Op, names: str, types: tuple[Type, ...], start: int) -> None:
+        """A loop's results are the variables that its block's arguments are."""
+        block = op.regions[-1].blocks[0] if op.regions[-1].blocks else None
+        if block is None or len(block.arguments) < len(types):
+            self.fail(f"{op.name} whose body takes less than it gives", start)
+        arguments = block.arguments
+        carried = [argument.name for argument in arguments[len(arguments) - len(types) :]]
+        self.define_several(op, names, types, carried, start)
+
+    def define_several(self, op: Op, names: str, types: tuple[Type, ...], variables: list[str | None], start: int) -> None:
+        results = op.results
+        texts: list[str] = []
         for group in names.split(", "):
             name, _, count = group.partition(":")
-            for part in range(int(count or 1)):
-                if len(results) == len(types):
-                    break
-                text_name = f"{name}#{part}" if count else name
-                results.append(self.define(text_name, types[len(results)], variable, op, len(results)))
-        if len(results) != len(types):
+            texts.extend([f"{name}#{part}" for part in range(int(count))] if count else [name])
+        if len(texts) != len(types):
             self.fail(f"{len(types)} result types for the results {names}", start)
+        for index, text in enumerate(texts):
+            results.append(self.define(text, types[index], variables[index], op, index))
 
     def forward(self, name: str) -> Value:
         """A value that is used before its definition stands in the text (blocks come in any order)."""
@@ -463,12 +480,15 @@ class _Parser:
 
     def matching(self, position: int) -> int:
         """The position behind the bracket that closes the one at `position`; strings are skipped."""
-        depth = 0
+        closers: list[str] = []
         for match in _BRACKETS.finditer(self.text, position):
             token = match.group()
             if token == "->" or token[0] in '",:':
                 continue
-            depth += 1 if token[-1] in "<([{" else -1
-            if depth == 0:
+            if token[-1] in _CLOSERS:
+                closers.append(_CLOSERS[token[-1]])
+            elif closers.pop() != token:
+                break
+            elif not closers:
                 return match.end()
         self.fail("a bracket that is not closed", position)
