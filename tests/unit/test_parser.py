@@ -161,7 +161,8 @@ def test_float_constants() -> None:
 
 def test_attributes() -> None:
     op = first(
-        '    "test.op"() <{a = 3 : i32, b = "t\\22x\\0A{", c = array<i32: 1, -2>, d = [1 : i32, "s", @f], e = {x = 1 : i64, y = [true]},'
+        '    "test.op"() <{a = 3 : i32, b = "t\\22x\\0A{", c = array<i32: 1, -2>, d = [1 : i32, "s", @f],'
+        " e = {x = 1 : i64, y = [true]},"
         " f = @__main__.g__fp32, g = @outer::@inner, h = #arith.fastmath<none>, i, j = tensor<4xf32>, k = array<i1: true, false>,"
         " l = array<i32>, m = (i32, f32) -> i32, n = unit, o = 2.5 : f64, p = false, q = dense<1> : tensor<2xi32>,"
         ' r = loc("a":1:2), "s t" = -1 : i8, u = @"quoted(1,)\\22"}> {tt.num_stages = 3 : i32} : () -> () loc(#loc)'
@@ -229,7 +230,8 @@ def test_blocks_may_use_what_later_text_defines() -> None:
         '    "cf.br"()[^bb2] : () -> () loc(#loc)\n'
         "  ^bb1:  // pred: ^bb2\n"
         '    "t.use"(%v) : (i32) -> () loc(#loc)\n'
-        '    "cf.cond_br"(%c, %v, %x, %v)[^bb3, ^bb3] <{operandSegmentSizes = array<i32: 1, 1, 2>}> : (i1, i32, i32, i32) -> () loc(#loc)\n'
+        '    "cf.cond_br"(%c, %v, %x, %v)[^bb3, ^bb3] <{operandSegmentSizes = array<i32: 1, 1, 2>}>'
+        " : (i1, i32, i32, i32) -> () loc(#loc)\n"
         "  ^bb2:\n"
         '    %v = "t.make"() : () -> i32 loc("v"(#loc))\n'
         '    %c = "t.flag"() : () -> i1 loc(#loc)\n'
