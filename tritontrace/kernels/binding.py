@@ -107,7 +107,7 @@ class _ShadowSource(compat.ASTSource):  # type: ignore[misc]  # Triton's classes
 class OfflineKernel(compat.CompiledKernel):  # type: ignore[misc]  # Triton's classes are untyped
     """A compiled kernel that knows its registers and spills without a device to load it on."""
 
-    @functools.cached_property
+    @property
     def _resources(self) -> tuple[int, int]:
         if "cubin" in self.asm:
             return _cuda_resources(self.asm["cubin"], self.name)
@@ -124,6 +124,7 @@ class OfflineKernel(compat.CompiledKernel):  # type: ignore[misc]  # Triton's cl
         return self._resources[1]
 
 
+@functools.lru_cache(maxsize=256)
 def _cuda_resources(cubin: bytes, name: str) -> tuple[int, int]:
     tool = compat.require(triton.knobs.nvidia, "cuobjdump").path
     with tempfile.TemporaryDirectory() as directory:

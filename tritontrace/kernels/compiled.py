@@ -26,7 +26,7 @@ class CompiledLaunch(CompiledKernel):  # type: ignore[misc]  # Triton's classes 
     It keeps no tensor of its launch alive.
     """
 
-    # What Triton's __del__ and loader ask for; nothing of ours is ever loaded on a device.
+    # Not loaded on a device, which Triton's own loader may do all the same where there is one.
     module = None
     function = None
 
@@ -37,7 +37,9 @@ class CompiledLaunch(CompiledKernel):  # type: ignore[misc]  # Triton's classes 
         self._compiled: OfflineKernel | None = None
 
     def __del__(self) -> None:
-        """Nothing to unload."""
+        unload = getattr(super(), "__del__", None)
+        if self.module is not None and unload is not None:
+            unload()
 
     def __getattr__(self, name: str) -> Any:
         # Python's own probes (copying, pickling) must not start a compile.

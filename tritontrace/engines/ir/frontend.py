@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tritontrace.engines.ir import shadows
+from tritontrace.engines.ir import fp8e4b15, shadows
 from tritontrace.engines.ir.shadows import ShadowWorld, UsedGlobal, ast_to_ttir
 from tritontrace.errors import UntraceableLaunchError
 from tritontrace.kernels import compat
@@ -111,7 +111,11 @@ def lower(bound: BoundLaunch) -> Lowered:
     watch.check()
     function = world.shadow(bound.kernel)
     options = _permissive(backend.parse_options({**_UNASKED, **bound.compile_options()}))
-    codegen_functions = {**backend.get_codegen_implementation(options), "min_dot_size": lambda lhs, rhs: (1, 1, 1)}
+    codegen_functions = {
+        **backend.get_codegen_implementation(options),
+        "min_dot_size": lambda lhs, rhs: (1, 1, 1),
+        "convert_custom_types": fp8e4b15.convert,
+    }
     constants = {path: world.shadow(value) for path, value in bound.constexprs.items()}
     source = compat.ASTSource(function, dict(bound.signature), constants, {})
     context = compat.ir.context()

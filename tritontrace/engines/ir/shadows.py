@@ -252,9 +252,12 @@ class ShadowWorld:
             return known[1]
         self._on_target[id(function)] = (function, function)  # ends the recursion of functions that call each other
         replaced: dict[str, Any] = {}
-        for name in function.__code__.co_names:
+        names = _names_in(function.__code__)
+        for name in names:
             if name in function.__globals__:
                 value = function.__globals__[name]
+                if isinstance(value, types.ModuleType) and value is not tl.target_info and "target_info" not in names:
+                    continue  # nothing about the target is reached through this module
                 other = self._host_value(value)
                 if other is not value:
                     replaced[name] = other
@@ -348,6 +351,15 @@ def _contents(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:
         return None
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    """The global and attribute names in a function's code and in the functions inside it."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names_in(constant)
+    return names
 
 
 def _plain(value: Any) -> Any:
