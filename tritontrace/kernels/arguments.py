@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 from collections.abc import Hashable, Mapping
@@ -297,25 +298,43 @@ def _describe(name: str, kind: Any, value: Any, infos: dict[str, ArgumentInfo]) 
         for index, (item_kind, item) in enumerate(zip(kind, value, strict=True)):
             _describe(f"{name}.{index}", item_kind, item, infos)
         return
+    plain = type(value)
+    if plain is int or plain is bool or plain is str or value is None:
+        infos[name] = _scalar_info(name, kind, value)
+        return
     tensor = value
     if kind != "constexpr":
         # A host TensorDescriptor and a reinterpreted tensor both hold the tensor they are about in `base`.
         while not isinstance(tensor, torch.Tensor) and hasattr(tensor, "base"):
             tensor = tensor.base
     if not isinstance(tensor, torch.Tensor):
-        infos[name] = ArgumentInfo(name, kind, compat.constexpr_value(value))
+        value = compat.constexpr_value(value)
+        infos[name] = ArgumentInfo(name, kind, value if value is None or isinstance(value, (int, float, str)) else repr(value))
         return
     storage = tensor.untyped_storage()
-    dtype = getattr(value, "dtype", tensor.dtype)
+    shape, stride, dtype = tensor.shape, tensor.stride(), tensor.dtype
+    if tensor is not value:
+        shape, stride, dtype = value.shape, getattr(value, "strides", stride), getattr(value, "dtype", dtype)
     infos[name] = ArgumentInfo(
         name,
         kind,
-        shape=tuple(getattr(value, "shape", tensor.shape)),
-        stride=tuple(value.strides) if hasattr(value, "strides") else tensor.stride(),
-        dtype=str(dtype).removeprefix("torch."),
-        device=str(tensor.device),
+        shape=tuple(shape),
+        stride=tuple(stride),
+        dtype=_text(dtype),
+        device=_text(tensor.device),
         data_ptr=tensor.data_ptr(),
         storage_ptr=storage.data_ptr(),
         storage_bytes=storage.nbytes(),
         element_bytes=tensor.element_size(),
     )
+
+
+# The same few descriptions come with every launch of a kernel; they are immutable, so launches share them.
+@functools.lru_cache(maxsize=4096, typed=True)
+def _scalar_info(name: str, kind: Any, value: Any) -> ArgumentInfo:
+    return ArgumentInfo(name, kind, value)
+
+
+@functools.lru_cache(maxsize=256)
+def _text(of_torch: Any) -> str:
+    return str(of_torch).removeprefix("torch.")

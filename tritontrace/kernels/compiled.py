@@ -27,8 +27,8 @@ class CompiledLaunch(CompiledKernel):  # type: ignore[misc]  # Triton's classes 
     """
 
     # Not loaded on a device, which Triton's own loader may do all the same where there is one.
-    module = None
-    function = None
+    module: Any = None
+    function: Any = None
 
     def __init__(self, bound: BoundLaunch, run_callable: Callable[[Any], Callable[..., Any]]) -> None:
         """`run_callable(grid)` returns what launches the kernel, traced, with the arguments it is given."""
