@@ -413,9 +413,8 @@ def propagate(function: F) -> F:
 
 
 def _findings(launch: Launch) -> list[Finding]:
-    trials = [finding for trial in launch.trials for finding in trial.findings]
-    # By identity: a client may have put a trial's finding into the launch as well.
-    return list({id(finding): finding for finding in [*launch.findings, *trials]}.values())
+    # With those of its trials that its run does not show as well: the launch takes them in at its end.
+    return list(launch.findings)
 
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:

@@ -168,6 +168,8 @@ def test_a_subclass_of_the_users_keeps_its_say_once():
 
         def prune_configs(self, kwargs):
             calls.append("prune")
+            self.cache["mine"] = self.configs[0]
+            self.nargs["mine"] = 1
             return super().prune_configs(kwargs)[1:]
 
     kernel = Mine(add_kernel, add_kernel.arg_names, configs(4, 8, 16), ["n"], None, None)
@@ -331,6 +333,7 @@ def test_a_fault_of_a_config_that_was_not_chosen_is_found():
     session = run(kernel, out, grid=(1,), clients=["sanitizer"])
     assert session.launches[0].config == {"OFFSET": 0} and out.sum() == 8
     (finding,) = session.findings
+    assert session.launches[0].findings == [finding]
     assert finding.kind == "out_of_bounds" and list(finding.elements) == [16, 17, 18, 19]
     assert finding.launch is session.launches[0].trials[1] and finding.launch.config == {"OFFSET": 12}
 
@@ -342,7 +345,8 @@ def test_a_fault_of_every_config_is_one_finding_of_the_launch():
 
     kernel = triton.autotune(configs(8, 16), key=[])(faulty)
     session = run(kernel, torch.zeros(N), grid=(1,), clients=["sanitizer"])
-    assert len(session.launches[0].findings) == 1
+    assert len(session.launches[0].findings) == len(session.findings) == 1
+    assert [len(trial.findings) for trial in session.launches[0].trials] == [1, 1]
     assert session.launches[0].findings[0].launch is session.launches[0]
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import types
 import weakref
 from collections import Counter
@@ -19,10 +20,12 @@ import triton.language as tl
 
 import tritontrace
 from tritontrace import events
-from tritontrace.clients.base import Client, LoopCallbacks, OpCallbacks
+from tritontrace.clients.base import Client, ClientManager, LoopCallbacks, OpCallbacks
 from tritontrace.errors import FindingError, HookConflictError, KernelError, OutOfBoundsError
 from tritontrace.findings import Finding
+from tritontrace.kernels.execution import settle
 from tritontrace.kernels.trace import TritonTrace
+from tritontrace.launch import Launch
 from tritontrace.scopes.gates import gates_on
 from tritontrace.tracing import trace
 
@@ -251,14 +254,12 @@ def test_a_client_that_returns_itself_serves_launches_of_several_threads():
 
         def hear(self, event):
             count = self.stores
-            for _ in range(20):
-                pass
+            time.sleep(0)  # lets another thread come in, if it may
             self.stores = count + len(event)
 
         def finalize(self):
             count = self.finalized
-            for _ in range(20):
-                pass
+            time.sleep(0)
             self.finalized = count + 1
             return []
 
@@ -384,6 +385,19 @@ def test_the_kernels_error_comes_before_those_of_finalizing():
         assert "a finalize" in notes and "c finalize" in notes
     (launch,) = session.launches
     assert not launch.completed and isinstance(launch.error, KernelError)
+
+
+def test_a_clients_error_that_an_engine_reports_as_the_kernels_is_still_the_clients():
+    watch = Watch(fails="pre")
+    manager = ClientManager([watch], Launch("k"))
+    with pytest.raises(LookupError) as caught:
+        manager.members[0].call("_said", "pre")
+    reported = KernelError("a hook failed", kernel="k")
+    reported.__cause__ = caught.value
+    assert settle(manager, reported) is caught.value
+    own = KernelError("the kernel failed", kernel="k")
+    own.__cause__ = ValueError()
+    assert settle(ClientManager([Watch()], Launch("k")), own) is own
 
 
 def test_findings_raise_after_everyone_is_finalized():
@@ -560,7 +574,8 @@ def test_a_compile_sees_what_a_config_hook_sets():
     watch = Watch(vote=True)
     desc = TensorDescriptor.from_tensor(out, [1, 16])
     launch(kernel, desc, grid=lambda meta: (8 // meta["BLOCK"],), clients=[watch])
-    assert len(watch.only.compiled) == 2 and torch.equal(out, torch.ones(8, 16))
+    assert ["8x16x" in compiled.asm["ttir"] for compiled in watch.only.compiled] == [False, True]
+    assert torch.equal(out, torch.ones(8, 16))
     assert desc.block_shape == [4, 16], "the chosen config's hook was the last to set it"
 
 

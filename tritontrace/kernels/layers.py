@@ -28,8 +28,8 @@ __all__ = ["Chain", "Conductor", "EngineLeaf", "Tuned", "is_layer_copy", "run_la
 CONFIG_FAILURES = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """What a config may fail with while it is tuned: it is then not chosen (as in Triton's `Autotuner._bench`)."""
 
-SOLE_SURVIVOR_IS_TUNED = compat.triton_version() < (3, 8)
-"""Whether Triton tunes, and so applies `reset_to_zero`, also when pruning left one config."""
+BEFORE_3_8 = compat.triton_version() < (3, 8)
+"""Triton 3.6 and 3.7 tune, and so apply `reset_to_zero`, also when pruning left one config; and they call no listener."""
 
 LAUNCH_WORDS = frozenset({"grid", "warmup"})
 
@@ -215,7 +215,7 @@ class AutotunerCopy(_LayerCopy, Autotuner):  # type: ignore[misc]  # triton ship
                 tuned.analysed |= analysing
             return tuned.config, False
         candidates = list(self.prune_configs(kwargs))
-        if len(candidates) == 1 and not SOLE_SURVIVOR_IS_TUNED:
+        if len(candidates) == 1 and not BEFORE_3_8:
             return bond.cache.put(place, Tuned(candidates[0], candidates)).config, False
         fresh = Tuned(None, candidates)
         analysing = bond.conductor.to_analyse(fresh)
@@ -229,8 +229,7 @@ class AutotunerCopy(_LayerCopy, Autotuner):  # type: ignore[misc]  # triton ship
 
     def _tell_listener(self, key: Any, config: Any, candidates: list[Any], timings: list[float]) -> None:
         listener = getattr(triton.knobs.autotuning, "listener", None)
-        # Triton 3.6 declares the listener and never calls it.
-        if listener is None or compat.triton_version() < (3, 7):
+        if listener is None or BEFORE_3_8:
             return
         listener(
             fn=Chain(self._tritontrace.original).leaf,

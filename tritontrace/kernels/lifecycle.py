@@ -407,7 +407,6 @@ class _UserLaunch:
         """Compiles the kernel once for each config, through fresh copies of the layers (heuristics give constants)."""
         compiled: list[Any] = []
         self._compiled = compiled
-        configs, self._configs = self._configs, []
         try:
             if self.chain.layers:
                 top = self.chain.copies(self)
@@ -420,7 +419,6 @@ class _UserLaunch:
                 self.leaf(self.args, dict(self.kwargs), self.grid, True)
         finally:
             self._compiled = None
-            self._configs = configs
         return compiled
 
     def _tell(self, manager: ClientManager, voters: Any, views: Sequence[View], compiled: Sequence[Any]) -> None:
