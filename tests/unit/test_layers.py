@@ -704,3 +704,22 @@ def test_a_layered_launch_lets_go_of_its_tensors_at_once(clients):
             assert [reference() for reference in dead] == [None, None] and len(session.launches) == 1
     finally:
         gc.enable()
+
+
+def test_a_layer_that_launches_twice_makes_two_launches():
+    class Twice(triton.runtime.KernelInterface):
+        def __init__(self, fn):
+            self.fn, self.arg_names = fn, fn.arg_names
+
+        def run(self, *args, **kwargs):
+            self.fn.run(*args, **kwargs)
+            return self.fn.run(*args, **kwargs)
+
+    traced = trace(Twice(add_kernel), clients=[AllConfigs()])
+    out = torch.zeros(N)
+    with tritontrace.session([]) as session:
+        traced[blocks(N)](out, N, BLOCK=8)
+    assert torch.equal(out, torch.full((N,), 2.0))
+    for launches in (session.launches, traced.launches):
+        assert len(launches) == 2 and all(launch.completed for launch in launches)
+        assert [launch.index for launch in launches] == [0, 1]

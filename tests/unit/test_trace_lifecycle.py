@@ -351,6 +351,50 @@ def test_a_clients_exception_reaches_the_caller_unchanged_and_all_are_finalized(
     assert [one.calls for one in after.opened][1] == ORDER
 
 
+def test_an_interrupt_ends_the_launch_as_any_error_does():
+    class Interrupts(Client):
+        name = "interrupts"
+
+        def register_op_callback(self, op):
+            return OpCallbacks(before=self.interrupt) if op is events.Store else None
+
+        def interrupt(self, event):
+            raise KeyboardInterrupt
+
+    watch = Watch()
+    x = torch.zeros(N)
+    with tritontrace.session([Interrupts(), watch]) as session, pytest.raises(KeyboardInterrupt):
+        add_one[(2,)](x, N, BLOCK=8)
+    assert watch.only.calls[-1] == "finalize" and x.sum() == 0
+    assert not session.launches[0].completed and isinstance(session.launches[0].error, KeyboardInterrupt)
+    assert gates_on(add_one) == 0
+
+
+def test_a_session_that_closes_during_a_launch_still_gets_it():
+    class Closes(Watch):
+        def for_launch(self, launch):
+            one = super().for_launch(launch)
+            one.pre_run_callback = lambda launch: session.close()
+            return one
+
+    watch = Closes()
+    session = tritontrace.session([watch]).open()
+    x = torch.zeros(N)
+    add_one[(2,)](x, N, BLOCK=8)
+    assert torch.equal(x, torch.ones(N)) and watch.only.stores > 0 and watch.only.calls[-1] == "finalize"
+    assert session.launches[0].completed
+
+
+def test_programs_of_several_sessions_all_run():
+    x = torch.zeros(32)
+    with tritontrace.session([], programs=[(0, 0, 0)]), tritontrace.session([], programs=[(2, 0, 0)]):
+        add_one[(4,)](x, 32, BLOCK=8)
+    assert x[:8].sum() == 8 and x[16:24].sum() == 8
+    with tritontrace.session([], programs=[(0, 0, 0)]), tritontrace.session([]):
+        add_one[(4,)](x.zero_(), 32, BLOCK=8)
+    assert torch.equal(x, torch.ones(32))
+
+
 def test_a_client_that_cannot_be_opened_ends_the_launch():
     class Fails(Watch):
         def for_launch(self, launch):

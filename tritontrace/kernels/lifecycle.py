@@ -357,7 +357,7 @@ class _UserLaunch:
         around: Callable[[], AbstractContextManager[None]],
     ) -> Execution:
         steps = [scope.max_steps for scope in self.scopes if scope.max_steps is not None]
-        selections = [scope.programs for scope in self.scopes]
+        selections: list[Any] = [None if scope.programs is None else list(scope.programs) for scope in self.scopes]
         return Execution(
             views=views,
             bound=bound,
@@ -366,8 +366,8 @@ class _UserLaunch:
             memory=memory,
             around=around,
             max_steps=min(steps, default=None),
-            # One run serves all scopes: programs may be left out only where all scopes leave out the same.
-            programs=selections[0] if selections and all(other == selections[0] for other in selections) else None,
+            # One run serves all scopes: what one of them wants to see must run.
+            programs=None if not selections or None in selections else [program for some in selections for program in some],
             strict_bounds=not any(client.handles_out_of_bounds for clients in self.clients for client in clients),
         )
 
