@@ -234,6 +234,7 @@ def test_only_the_scopes_that_accept_the_kernel_are_handed_on(caught: list[Simpl
         assert [scope.kernels for scope in caught[0].scopes] == [("kern*",), None]
 
 
+@pytest.mark.usefixtures("switch_everywhere")
 def test_opening_and_closing_on_many_threads_leaves_the_classes_alone(
     caught: list[SimpleNamespace], plain: list[tuple[Any, ...]]
 ) -> None:

@@ -228,6 +228,7 @@ def test_closing_early_inside_the_block_is_no_error_but_once() -> None:
     assert session.closed and identity.active_scopes() == ()
 
 
+@pytest.mark.usefixtures("switch_everywhere")
 def test_one_of_many_closing_threads_wins() -> None:
     for _ in range(30):
         session = tritontrace.session().open()

@@ -77,11 +77,25 @@ class _ThisThread(threading.local):
 
     def __init__(self) -> None:
         self.token = object()
+        self.entered: dict[Frame, None] = {}
+        self._prune_at = 16
         ident = threading.get_ident()
         # Not current_thread(): that would enter a foreign thread into Python's books for ever. A dummy thread is what
         # somebody else's current_thread() made of one.
         known = [thread for thread in threading.enumerate() if thread.ident == ident]
         self.guest = not known or isinstance(known[0], threading._DummyThread)
+
+    def add(self, frame: Frame) -> None:
+        """A context of this thread is in `frame` now."""
+        self.entered[frame] = None
+        if len(self.entered) >= self._prune_at:
+            # Contexts that were forgotten, their sessions closed elsewhere. Doubling makes that free on average.
+            self.entered = {kept: None for kept in self.entered if not kept.dead()}
+            self._prune_at = 2 * len(self.entered) + 16
+
+    def newest(self) -> Frame | None:
+        """The frame that was entered last, of those that still have an effect."""
+        return next((frame for frame in reversed(self.entered) if not frame.dead()), None)
 
 
 _this = _ThisThread()
@@ -210,24 +224,21 @@ class Frame:
     """What one context has entered: immutable, replaced as a whole.
 
     `scopes` may hold one scope several times (a propagated function that calls itself): leaving takes one away.
-    `inherited` is a frame of another thread for which this one works (autograd). `beneath` is what the thread's
-    autograd slot held before this context first wrote to it.
+    `inherited` is a frame of another thread for which this one works (autograd).
     """
 
-    __slots__ = ("beneath", "inherited", "owner", "scopes", "suspensions")
+    __slots__ = ("inherited", "owner", "scopes", "suspensions")
 
     def __init__(
         self,
         scopes: tuple[Scope, ...],
         suspensions: tuple[Suspension, ...],
         inherited: Frame | None,
-        beneath: Any,
     ) -> None:
         self.owner = _this.token
         self.scopes = scopes
         self.suspensions = suspensions
         self.inherited = inherited
-        self.beneath = beneath
 
     def floor(self) -> int:
         """Scopes up to this id are hidden."""
@@ -262,12 +273,7 @@ def _own_frame() -> Frame | None:
 def _visible_frame() -> Frame | None:
     """The frame that decides here: this thread's own, or that of the thread for which autograd made this one work."""
     frame = _own_frame()
-    if frame is None and _this.guest and _open:
-        stashed = autograd.fetch()
-        # On the owner's own thread the slot says nothing: an empty context there (another task) is empty on purpose.
-        if isinstance(stashed, Frame) and stashed.owner is not _this.token:
-            return stashed
-    return frame
+    return _foreign_frame() if frame is None and _this.guest and _open else frame
 
 
 def active_scopes() -> tuple[Scope, ...]:
@@ -307,28 +313,26 @@ def _set_frame(base: Frame | None, scopes: tuple[Scope, ...], suspensions: tuple
     """Replace this context's frame `base`, leaving out what has ended (also entries that ended on other threads)."""
     scopes = tuple(scope for scope in scopes if not scope.closed)
     suspensions = tuple(suspension for suspension in suspensions if not suspension.closed)
+    if base is not None:
+        _this.entered.pop(base, None)
     if scopes or suspensions:
-        if base is not None:
-            inherited, beneath = base.inherited, base.beneath
-        else:
-            beneath = _skip_dead(autograd.fetch())
-            foreign = isinstance(beneath, Frame) and beneath.owner is not _this.token
-            inherited = beneath if foreign else None
-        frame = Frame(scopes, suspensions, inherited, beneath)
+        inherited = base.inherited if base is not None else _foreign_frame()
+        frame = Frame(scopes, suspensions, inherited)
+        _this.add(frame)
         _current.set(frame)
         autograd.put(frame)
     else:
         _current.set(None)
         # Only what this context put there is taken out: another task may have written to the slot since.
         if base is not None and autograd.fetch() is base:
-            autograd.put(_skip_dead(base.beneath))
+            autograd.put(_this.newest() or base.inherited)
 
 
-def _skip_dead(stashed: Any) -> Any:
-    """`stashed`, or what lay beneath it if it has no effect any more, so that the chain cannot grow."""
-    while isinstance(stashed, Frame) and stashed.dead():
-        stashed = stashed.beneath
-    return stashed
+def _foreign_frame() -> Frame | None:
+    """The frame, in this thread's autograd slot, of the thread for which it works."""
+    # On the owner's own thread the slot says nothing: an empty context there (another task) is empty on purpose.
+    stashed = autograd.fetch()
+    return stashed if isinstance(stashed, Frame) and stashed.owner is not _this.token else None
 
 
 def register(scope: Scope) -> None:
@@ -493,6 +497,7 @@ def _after_fork() -> None:
         _open.clear()
         _process = ()
         _current.set(None)
+        _this.entered.clear()
         autograd.put(None)
         for callback in _child_callbacks:
             callback()
