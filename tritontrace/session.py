@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -63,7 +64,8 @@ def session(
         Trace only these: names or globs of them (``"softmax*"``, ``"package.module.kernel"``), kernel objects, or a list.
         Every other kernel runs as if no session were open.
     `programs`
-        Which programs the clients look at; every program runs. Handed to the engine as it is.
+        Run these programs only: their ids, as (x, y, z) or less, what is missing being 0. The others write nothing. A launch
+        that another session sees too runs what any of them wants, all of it where one of them names no programs.
     `target`
         The GPU that the kernel believes in (``"cuda:90"``, ``"hip:gfx942"``); default: the current one, else ``"cuda:90"``.
     `strict`
@@ -126,7 +128,7 @@ class Session:
         self.strict = bool(strict)
         self.keep = keep
         self.max_steps = max_steps
-        self.programs = programs
+        self.programs = _programs(programs)
         self.kernels = _kernels(kernels)
         self.target = _target_name(target)
         self.clients: tuple[Client, ...] = _clients(clients)
@@ -449,6 +451,23 @@ def _target_name(target: Any) -> str | None:
     from tritontrace.kernels.targets import Target
 
     return str(Target.parse(target))
+
+
+def _programs(programs: Any) -> tuple[tuple[int, int, int], ...] | None:
+    if programs is None:
+        return None
+    out = []
+    for program in programs:
+        entries = program if isinstance(program, Iterable) else (program,)
+        try:
+            ids = [operator.index(entry) for entry in entries]
+        except TypeError:
+            ids = []
+        if not 1 <= len(ids) <= 3 or min(ids) < 0:
+            raise ValueError(f"programs= takes program ids such as (0, 1, 0), not {program!r}")
+        x, y, z = (*ids, 0, 0)[:3]
+        out.append((x, y, z))
+    return tuple(out)
 
 
 def _kernels(kernels: Any) -> tuple[Any, ...] | None:

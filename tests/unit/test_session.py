@@ -272,6 +272,9 @@ def test_an_error_in_the_block_closes_and_passes() -> None:
         ({"target": "gpu"}, ValueError, "gpu"),
         ({"keep": 0}, ValueError, "keep"),
         ({"keep": True}, ValueError, "keep"),
+        ({"programs": [(0, 1, 2, 3)]}, ValueError, "programs="),
+        ({"programs": [(0, -1)]}, ValueError, "programs="),
+        ({"programs": ["x"]}, ValueError, "programs="),
         ({"max_steps": -1}, ValueError, "max_steps"),
         ({"kernels": [3]}, TypeError, "kernels="),
     ],
@@ -302,6 +305,35 @@ def test_kernels_limits_what_is_traced() -> None:
         with pytest.raises(RuntimeError, match="active drivers"):
             run_wrong(32)
     assert [launch.kernel_name for launch in session.launches] == ["add"]
+
+
+def test_programs_limits_what_runs_unless_another_session_wants_all() -> None:
+    def launch() -> list[int]:
+        x, out = torch.ones(64), torch.zeros(64)
+        unmasked[(4,)](x, out, B=16)
+        return out[::16].int().tolist()
+
+    with tritontrace.session(programs=iter([1, (3,), (9, 9, 9)])) as session:
+        assert session.programs == ((1, 0, 0), (3, 0, 0), (9, 9, 9))
+        assert launch() == launch() == [0, 1, 0, 1]
+        with tritontrace.session(programs=[(0, 0, 0)]):
+            assert launch() == [1, 1, 0, 1]
+        with tritontrace.session():
+            assert launch() == [1, 1, 1, 1]
+
+
+@triton.jit
+def endless(x):
+    i = 0
+    while i >= 0:
+        i = i & 1
+    tl.store(x, i)
+
+
+def test_max_steps_ends_a_loop_that_does_not_end() -> None:
+    with tritontrace.session(max_steps=100) as session, pytest.raises(tritontrace.KernelError, match="max_steps=100"):
+        endless[(1,)](torch.zeros(1, dtype=torch.int32))
+    assert not session.launches[0].completed
 
 
 # Findings

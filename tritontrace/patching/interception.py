@@ -25,6 +25,7 @@ from typing import Any
 
 import wrapt
 
+from tritontrace import forking
 from tritontrace.errors import UntraceableLaunchError
 from tritontrace.patching.transaction import Transaction
 from tritontrace.scopes import callsite, identity
@@ -191,7 +192,7 @@ def install() -> None:
         points = _all_points()
         with Transaction("the interception of launches") as steps:
             if _sessions == 0:
-                identity.in_child(_restore_in_child)
+                forking.in_child(_restore_in_child)
                 # Told before the first step: a step that fails half way is taken back too.
                 steps.on_undo(_take_all)
                 _watch_new_classes()

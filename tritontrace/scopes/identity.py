@@ -27,13 +27,14 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-import os
 import threading
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from tritontrace import forking
 from tritontrace.errors import FindingError
+from tritontrace.forking import around_fork
 from tritontrace.scopes import autograd
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ __all__ = [
     "carrier",
     "close",
     "hold",
-    "in_child",
     "join",
     "leave",
     "open_process",
@@ -61,7 +61,7 @@ __all__ = [
     "suspended",
 ]
 
-LOCK = threading.RLock()
+LOCK = around_fork(threading.RLock())
 """Guards the registries here, the interception wrappers and every session's lists. Held for microseconds, never while a
 launch runs or a client is called. Reentrant, because a finalizer may run inside it."""
 
@@ -260,8 +260,6 @@ class Frame:
 _current: ContextVar[Frame | None] = ContextVar("tritontrace.frame", default=None)
 _process: tuple[Scope, ...] = ()
 _open: dict[int, Scope] = {}
-_child_callbacks: list[Callable[[], None]] = []
-_fork_hooks = False
 
 
 def _own_frame() -> Frame | None:
@@ -337,12 +335,8 @@ def _foreign_frame() -> Frame | None:
 
 def register(scope: Scope) -> None:
     """A scope opens: it becomes known to the fork handler. `join` or `open_process` make it active."""
-    global _fork_hooks
+    forking.ensure()
     with LOCK:
-        if not _fork_hooks:
-            # Not at import: importing the package changes nothing in the process.
-            os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=_after_fork)
-            _fork_hooks = True
         _open[scope.id] = scope
 
 
@@ -412,6 +406,7 @@ def _drop_if_idle(scope: Scope) -> None:
 def hold(scopes: Iterable[Scope]) -> tuple[Scope, ...]:
     """Keep these scopes for the launch that begins now; those that have closed meanwhile are left out."""
     held = []
+    forking.ensure()
     with LOCK:
         for scope in scopes:
             if not scope.closed:
@@ -478,28 +473,19 @@ def carrier() -> Carrier:
     return Carrier(tuple(unique), floor)
 
 
-def in_child(callback: Callable[[], None]) -> None:
-    """Call `callback` in every forked child, with `LOCK` held, after its scopes have been closed."""
-    with LOCK:
-        if callback not in _child_callbacks:
-            _child_callbacks.append(callback)
-
-
 def _after_fork() -> None:
     """In a forked child: nothing is active. The parent's sessions go on in the parent, with launches of the parent."""
     global _process
-    try:
-        for scope in _open.values():
-            # Also for the copies of contexts that cannot be reached from here: a closed scope is skipped everywhere.
-            scope.closed = scope.forked = True
-            # A launch that this very thread is in ends under its scopes; other threads' launches do not exist here.
-            _drop_if_idle(scope)
-        _open.clear()
-        _process = ()
-        _current.set(None)
-        _this.entered.clear()
-        autograd.put(None)
-        for callback in _child_callbacks:
-            callback()
-    finally:
-        LOCK.release()
+    for scope in _open.values():
+        # Also for the copies of contexts that cannot be reached from here: a closed scope is skipped everywhere.
+        scope.closed = scope.forked = True
+        # A launch that this very thread is in ends under its scopes; other threads' launches do not exist here.
+        _drop_if_idle(scope)
+    _open.clear()
+    _process = ()
+    _current.set(None)
+    _this.entered.clear()
+    autograd.put(None)
+
+
+forking.in_child(_after_fork)
