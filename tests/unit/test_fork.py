@@ -2,217 +2,260 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
+import contextvars
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.jit import JITFunction, KernelInterface
 
-PREAMBLE = """
-    import os, sys, threading, traceback
-    import torch, triton, triton.language as tl
-    from triton.runtime.autotuner import Autotuner, Heuristics
-    from triton.runtime.jit import JITFunction, KernelInterface
-    import tritontrace
-    from tritontrace.patching import interception
-    from tritontrace.scopes import autograd, identity
+import tritontrace
+from tritontrace import forking
+from tritontrace.patching import interception
+from tritontrace.scopes import autograd, identity
 
-    classes = (JITFunction, Autotuner, Heuristics, KernelInterface)
-    before = [dict(vars(owner)) for owner in classes]
+# Python warns of any fork with threads about; forking with threads about is what is tested.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
-    def untouched():
-        return all(list(old) == list(vars(owner)) and all(old[n] is vars(owner)[n] for n in old)
-                   for owner, old in zip(classes, before))
-
-    @triton.jit
-    def double(x, B: tl.constexpr):
-        i = tl.arange(0, B)
-        tl.store(x + i, tl.load(x + i) * 2)
-
-    def launch():
-        x = torch.ones(16)
-        double[(1,)](x, B=16)
-        assert bool((x == 2).all())
-
-    def in_child(work):
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                work()
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        # A child that deadlocks is killed by its own alarm.
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0, status
-"""
+CLASSES = (JITFunction, Autotuner, Heuristics, KernelInterface)
 
 
-def run(code: str, tmp_path: Path) -> None:
-    """Run in a process of its own: forking a test process that has threads is the test's business only here."""
-    script = tmp_path / "script.py"  # a file, because triton.jit reads the source
-    script.write_text(textwrap.dedent(PREAMBLE) + textwrap.dedent(code))
-    subprocess.run([sys.executable, str(script)], check=True, cwd=tmp_path, timeout=600, env=_environment())
+@triton.jit
+def double(x, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(x + i, tl.load(x + i) * 2)
 
 
-def _environment() -> dict[str, str]:
-    import os
+def launch() -> None:
+    x = torch.ones(16)
+    double[(1,)](x, B=16)
+    assert bool((x == 2).all())
 
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+
+def finish_child(work: Callable[[], Any]) -> None:
+    """In a child: `work`, and the end of the process. A child that hangs is ended by its alarm."""
+    code = 1
+    try:
+        signal.alarm(120)
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def wait_for(child: int) -> None:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0  # what failed is in the captured output
+
+
+def in_child(work: Callable[[], Any]) -> None:
+    """Fork, and do `work` in the child; fails if that fails."""
+    child = os.fork()
+    if child == 0:
+        finish_child(work)
+    wait_for(child)
+
+
+class Classes:
+    def __init__(self) -> None:
+        self._before = [dict(vars(owner)) for owner in CLASSES]
+
+    def untouched(self) -> bool:
+        return all(
+            list(old) == list(vars(owner)) and all(old[name] is vars(owner)[name] for name in old)
+            for owner, old in zip(CLASSES, self._before, strict=True)
+        )
+
+
+@pytest.fixture
+def classes() -> Iterator[Classes]:
+    launched = Classes()
+    yield launched
+    assert launched.untouched() and identity.active_scopes() == ()
 
 
 @pytest.mark.parametrize("scope", ["context", "process"])
-def test_the_child_starts_without_scopes(scope: str, tmp_path: Path) -> None:
-    run(
-        f"""
-        with tritontrace.session(scope={scope!r}) as session, tritontrace.suspend():
-            pass
-        with tritontrace.session(scope={scope!r}) as session:
-            launch()
+def test_the_child_starts_without_scopes(scope: Any, classes: Classes) -> None:
+    with tritontrace.session(scope=scope) as session:
+        launch()
 
-            def child():
-                assert identity.active_scopes() == () and session.closed
-                assert autograd.fetch() is None
-                assert untouched() and interception._sessions == 0
-                assert len(session.launches) == 1
-                # A session of the child's own works, and leaves the classes alone.
-                with tritontrace.session() as own:
-                    launch()
-                assert len(own.launches) == 1 and len(session.launches) == 1 and untouched()
-                session.close()  # the parent's, which has ended here: nothing to do
+        def child() -> None:
+            assert identity.active_scopes() == () and session.closed
+            assert autograd.fetch() is None
+            assert classes.untouched() and interception._sessions == 0
+            assert len(session.launches) == 1
+            # A session of the child's own works, and leaves the classes alone.
+            with tritontrace.session() as own:
+                launch()
+            assert len(own.launches) == 1 and len(session.launches) == 1 and classes.untouched()
+            session.close()  # the parent's, which has ended here: nothing to do
 
-            in_child(child)
-            assert not untouched() and not session.closed
-            launch()
-        assert len(session.launches) == 2 and untouched()
-        """,
-        tmp_path,
-    )
+        in_child(child)
+        assert not classes.untouched() and not session.closed
+        launch()
+    assert len(session.launches) == 2
 
 
-def test_the_child_may_leave_the_with_block_it_was_born_in(tmp_path: Path) -> None:
-    run(
-        """
-        @tritontrace.session()
-        def decorated():
-            return os.fork()
+def test_the_child_may_leave_the_blocks_it_was_born_in(classes: Classes) -> None:
+    @tritontrace.session()
+    def decorated() -> int:
+        return os.fork()
 
-        with tritontrace.session() as outer, tritontrace.suspend():
-            with tritontrace.session() as session:
-                child = decorated()
-        assert untouched() and identity.active_scopes() == ()
+    with tritontrace.session(), tritontrace.suspend(), tritontrace.session():
+        child = decorated()
+
+    def after() -> None:
+        assert classes.untouched() and identity.active_scopes() == ()
         with tritontrace.session() as again:
             launch()
-        assert len(again.launches) == 1 and untouched()
-        if child == 0:
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        """,
-        tmp_path,
-    )
+        assert len(again.launches) == 1 and classes.untouched()
+
+    if child == 0:
+        finish_child(after)
+    after()
+    wait_for(child)
 
 
-def test_copies_of_the_context_are_outside_too(tmp_path: Path) -> None:
-    run(
-        """
-        import contextvars
-        with tritontrace.session() as session:
-            context = contextvars.copy_context()
-            carried = tritontrace.propagate(identity.active_scopes)
+def test_copies_of_the_context_are_outside_too(classes: Classes) -> None:
+    # They cannot be reached from the fork handler; the scopes in them are closed.
+    with tritontrace.session() as session:
+        context = contextvars.copy_context()
+        carried = tritontrace.propagate(identity.active_scopes)
 
-            def child():
-                assert context.run(identity.active_scopes) == () == carried()
+        def child() -> None:
+            assert context.run(identity.active_scopes) == () == carried()
 
-            in_child(child)
-        """,
-        tmp_path,
-    )
+        in_child(child)
+        assert [scope.session for scope in carried()] == [session]
 
 
-def test_forks_while_other_threads_open_close_and_launch(tmp_path: Path) -> None:
+def test_forks_while_other_threads_open_and_close(classes: Classes) -> None:
     # Without taking LOCK before the fork, a child is now and then born with it held by a thread that it does not have,
     # and waits for ever at its first session (its alarm then ends it).
-    run(
-        """
-        import signal
-        stop = threading.Event()
-        with tritontrace.session():
-            launch()  # compiled once, so that the threads below are quick
+    stop = threading.Event()
 
-        def busy(launches):
-            while not stop.is_set():
-                with tritontrace.session(scope="process"):
-                    if launches:
-                        held = identity.hold(identity.active_scopes())
-                        identity.release(held)
+    def busy() -> None:
+        while not stop.is_set():
+            with tritontrace.session(scope="process"):
+                identity.release(identity.hold(identity.active_scopes()))
 
-        threads = [threading.Thread(target=busy, args=(n % 2,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
+    threads = [threading.Thread(target=busy) for _ in range(4)]
+    for thread in threads:
+        thread.start()
 
-        def child():
-            signal.alarm(60)
-            assert identity.active_scopes() == () and untouched()
-            with tritontrace.session() as own:
-                assert [scope.session for scope in identity.active_scopes()] == [own]
-            assert untouched()
+    def child() -> None:
+        assert identity.active_scopes() == () and classes.untouched()
+        with tritontrace.session() as own:
+            assert [scope.session for scope in identity.active_scopes()] == [own]
+        assert classes.untouched()
 
-        for _ in range(100):
+    try:
+        for _ in range(60):
             in_child(child)
+    finally:
         stop.set()
         for thread in threads:
             thread.join()
-        assert untouched()
-        """,
-        tmp_path,
-    )
 
 
-def test_multiprocessing_with_fork(tmp_path: Path) -> None:
-    run(
-        """
-        import multiprocessing
+def test_forks_while_other_threads_launch(classes: Classes) -> None:
+    # Every lock that a launch takes must be free in the child: it launches, also a kernel that it has to compile.
+    stop = threading.Event()
 
-        def work(_):
-            scopes = len(identity.active_scopes())
-            with tritontrace.session() as own:
+    def busy() -> None:
+        while not stop.is_set():
+            with tritontrace.session(["sanitizer"]):
                 launch()
-            return scopes, len(own.launches)
 
-        with tritontrace.session(scope="process") as session:
-            with multiprocessing.get_context("fork").Pool(2) as pool:
-                assert pool.map(work, range(4)) == [(0, 1)] * 4
-            assert session.launches == []
-        """,
-        tmp_path,
-    )
+    threads = [threading.Thread(target=busy) for _ in range(3)]
+    for thread in threads:
+        thread.start()
 
-
-def test_a_launch_that_forks_ends_under_its_scopes_in_both(tmp_path: Path) -> None:
-    run(
-        """
-        class Forks(tritontrace.Client):
-            name = "forks"
-            child = None
-
-            def pre_run_callback(self, launch):
-                self.child = os.fork()
-
-        client = Forks()
-        with tritontrace.session([client]) as session:
+    def child() -> None:
+        fresh = triton.jit(double.fn)
+        with tritontrace.session(["sanitizer"]) as own:
             launch()
-            assert len(session.launches) == 1 and session.launches[0].completed
-            if client.child:
-                assert session.closed is False
-        if client.child == 0:
-            assert untouched()
-            os._exit(0)
-        assert os.waitpid(client.child, 0)[1] == 0
-        """,
-        tmp_path,
-    )
+            fresh[(1,)](torch.ones(8), B=8)
+        assert len(own.launches) == 2 and own.findings == []
+
+    try:
+        for _ in range(20):
+            in_child(child)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_locks_that_other_threads_hold_are_free_in_the_child() -> None:
+    locks: list[Any] = [forking.fork_safe(threading.Lock()), forking.fork_safe(threading.RLock())]
+    mine: Any = forking.fork_safe(threading.RLock())
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locks[0], locks[1]:
+            held.set()
+            done.wait()
+
+    def child() -> None:
+        for lock in locks:
+            with lock:
+                pass
+        assert mine._is_owned()  # the forking thread is still inside
+
+    with tritontrace.session():  # forking is looked after from here on
+        pass
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    with mine:
+        in_child(child)
+    assert not locks[0].acquire(blocking=False) and not locks[1].acquire(blocking=False)
+    done.set()
+    thread.join()
+
+
+def worker(_: int) -> tuple[int, int]:
+    scopes = len(identity.active_scopes())
+    with tritontrace.session() as own:
+        launch()
+    return scopes, len(own.launches)
+
+
+def test_multiprocessing_with_fork(classes: Classes) -> None:
+    with tritontrace.session(scope="process") as session:
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            assert pool.map(worker, range(4)) == [(0, 1)] * 4
+        assert session.launches == []
+
+
+def test_a_launch_that_forks_ends_under_its_scopes_in_both(classes: Classes) -> None:
+    class Forks(tritontrace.Client):
+        name = "forks"
+        child = -1
+
+        def pre_run_callback(self, launch: tritontrace.Launch) -> None:
+            self.child = os.fork()
+
+    client = Forks()
+    with tritontrace.session([client]) as session:
+        launch()
+
+    def after() -> None:
+        assert len(session.launches) == 1 and session.launches[0].completed
+        assert classes.untouched() and session.closed
+
+    if client.child == 0:
+        finish_child(after)
+    after()
+    wait_for(client.child)
