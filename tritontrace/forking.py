@@ -20,7 +20,8 @@ L = TypeVar("L")
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _held: list[Any] = []
 _child_callbacks: list[Callable[[], None]] = []
-_own = threading.Lock()
+# Reentrant: a garbage collection inside it may make a lock.
+_own = threading.RLock()
 _registered = False
 
 

@@ -6,6 +6,7 @@ import contextvars
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -223,6 +224,23 @@ def test_locks_that_other_threads_hold_are_free_in_the_child() -> None:
     assert not locks[0].acquire(blocking=False) and not locks[1].acquire(blocking=False)
     done.set()
     thread.join()
+
+
+def test_every_lock_of_the_package_is_free_in_a_child() -> None:
+    # A lock that nobody told `forking` of is one that a child can be born with, locked by a thread that it does not have.
+    launch_once = tritontrace.session(["tracer", "sanitizer"])
+    with launch_once:
+        launch()
+    kinds = (type(threading.Lock()), type(threading.RLock()))
+    known = [*forking._locks, *forking._held, forking._own]
+    unknown = []
+    for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "tritontrace"]:
+        for holder in [module, *vars(module).values()]:
+            ours = type(holder).__module__.partition(".")[0] == "tritontrace" or holder is module
+            for name, value in (getattr(holder, "__dict__", None) or {}).items() if ours else ():
+                if isinstance(value, kinds) and not any(value is lock for lock in known):
+                    unknown.append(f"{module.__name__}: {name}")
+    assert unknown == []
 
 
 def worker(_: int) -> tuple[int, int]:

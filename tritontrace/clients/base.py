@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tritontrace.findings import Finding
+from tritontrace.forking import fork_safe
 from tritontrace.kernels.weak import WeakIdentityMap
 from tritontrace.patching.transaction import add_note
 
@@ -112,7 +113,7 @@ because a hook may launch a kernel itself."""
 
 
 def _lock_of(client: Any) -> threading.RLock:
-    return _LOCKS.get_or_create(client, threading.RLock)
+    return _LOCKS.get_or_create(client, lambda: fork_safe(threading.RLock()))
 
 
 class Member:

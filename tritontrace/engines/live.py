@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from tritontrace.forking import fork_safe
+
 __all__ = ["LIVE_STORAGES", "LiveStorages"]
 
 
@@ -27,7 +29,7 @@ class LiveStorages:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         self._index: _Index = _Index({})
         self.scans = 0
         """How often the process was scanned."""

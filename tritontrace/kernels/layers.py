@@ -19,6 +19,7 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.errors import OutOfResources, PTXASError
 from triton.runtime.jit import MockTensor
 
+from tritontrace.forking import fork_safe
 from tritontrace.kernels import compat
 from tritontrace.kernels.copies import Copier
 from tritontrace.kernels.weak import WeakIdentityMap
@@ -80,7 +81,7 @@ class ConfigCache:
     """The tuned configs of one user's Autotuner, over its traced launches. Triton's own cache is not touched."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         self._tuned: dict[Any, Tuned] = {}
 
     def get(self, key: Any) -> Tuned | None:

@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from tritontrace.forking import fork_safe
+
 __all__ = ["WeakIdentityMap", "identity_token"]
 
 V = TypeVar("V")
@@ -23,7 +25,7 @@ class WeakIdentityMap(Generic[V]):
     def __init__(self) -> None:
         self._entries: dict[int, tuple[weakref.ref[Any], V]] = {}
         # Reentrant: a garbage collection inside a locked section may run the callback on this very thread.
-        self._lock = threading.RLock()
+        self._lock = fork_safe(threading.RLock())
 
     def get(self, owner: Any) -> V | None:
         """The value of `owner`, or None."""

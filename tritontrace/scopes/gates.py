@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
+from tritontrace.forking import fork_safe
+
 __all__ = ["Gate", "GateStack", "active_gate", "close_gate", "open_gate"]
 
 
@@ -37,7 +39,7 @@ class GateStack:
     """The gates on one object, oldest first. Any thread may call any method."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         self._gates: tuple[Gate, ...] = ()
 
     def push(self, gate: Gate) -> None:
@@ -63,7 +65,7 @@ class GateStack:
 
 
 _STACKS: dict[int, tuple[weakref.ref[Any], GateStack]] = {}
-_STACKS_LOCK = threading.Lock()
+_STACKS_LOCK = fork_safe(threading.Lock())
 _ENTERED: ContextVar[tuple[Gate, ...]] = ContextVar("tritontrace_entered_gates", default=())
 """The gates that this context has gone through. It may name closed gates (an exit can happen in another context), and
 tasks inherit it; whether a gate still acts is answered by its stack."""

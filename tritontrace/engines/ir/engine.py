@@ -12,6 +12,7 @@ from tritontrace.engines.ir.program import Program, compile_program
 from tritontrace.engines.ir.runtime import Frame, Runtime
 from tritontrace.engines.ir.schedule import Scheduler
 from tritontrace.errors import KernelError, TritonTraceError
+from tritontrace.forking import fork_safe
 from tritontrace.kernels.weak import WeakIdentityMap
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ CHUNK_ELEMENTS = 1 << 16
 """Elements of the largest tile that one batch holds: a few values of this size fit in a core's caches."""
 
 _programs: WeakIdentityMap[dict[Hashable, Program]] = WeakIdentityMap()
-_lock = threading.Lock()
+_lock = fork_safe(threading.Lock())
 
 
 class IREngine:

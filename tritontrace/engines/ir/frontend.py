@@ -20,6 +20,7 @@ from typing import Any
 from tritontrace.engines.ir import fp8e4b15, shadows
 from tritontrace.engines.ir.shadows import ShadowWorld, UsedGlobal, ast_to_ttir
 from tritontrace.errors import UntraceableLaunchError
+from tritontrace.forking import fork_safe
 from tritontrace.kernels import compat
 from tritontrace.kernels.arguments import BoundLaunch
 from tritontrace.kernels.targets import backend_for
@@ -61,7 +62,7 @@ class _GlobalsWatch:
     def __init__(self) -> None:
         self._used: dict[tuple[str, int], UsedGlobal] = {}
         self._watched: tuple[UsedGlobal, ...] = ()
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
 
     def add(self, used: dict[tuple[str, int], UsedGlobal]) -> None:
         with self._lock:

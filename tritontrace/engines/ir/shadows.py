@@ -26,6 +26,7 @@ import triton
 import triton.language as tl
 from triton.language import semantic as _semantic
 
+from tritontrace.forking import fork_safe
 from tritontrace.kernels import compat
 from tritontrace.kernels.targets import Target
 from tritontrace.kernels.weak import WeakIdentityMap
@@ -69,7 +70,7 @@ class _Shadow:
         vars(self).update(state)
         self.hash = None
         self.used_global_vals: dict[Any, Any] = {}
-        self._hash_lock = threading.RLock()
+        self._hash_lock = fork_safe(threading.RLock())
         self.shadow_of = original
         self.shadow_world = world
 
@@ -85,7 +86,7 @@ class _ShadowDependenciesFinder(compat.DependenciesFinder):  # type: ignore[misc
         super().record_reference(self.shadow_world.shadow(val), var_dict, name)
 
 
-_PARSING = threading.Lock()
+_PARSING = fork_safe(threading.Lock())
 
 
 class ShadowFunction(_Shadow, compat.JITFunction):  # type: ignore[misc]  # Triton's classes are untyped
