@@ -38,6 +38,8 @@ _log = logging.getLogger("tritontrace")
 _sessions = 0
 _points: dict[tuple[type, str], _Point] = {}
 _kernel_interface: Any = None
+# Kernel classes that need no second look. Only Triton's and ours: other people's may go.
+_settled: set[type] = set()
 # Launchers that are not Triton's, under way on this thread: whether a traced launch happened inside.
 _foreign = threading.local()
 
@@ -111,13 +113,14 @@ def _surfaced() -> None:
 class _Point:
     """One entry of one class dictionary. All methods are called with `LOCK` held."""
 
-    __slots__ = ("_handler", "_logged", "_wrapper", "name", "owner")
+    __slots__ = ("_beneath", "_handler", "_logged", "_wrapper", "name", "owner")
 
     def __init__(self, owner: type, name: str, handler: Handler) -> None:
         self.owner = owner
         self.name = name
         self._handler = handler
         self._wrapper: Any = None
+        self._beneath: Any = None
         self._logged = False
 
     def put(self) -> None:
@@ -126,20 +129,25 @@ class _Point:
         if top is None or type(top) is _Wrapper:
             return
         ours = self._wrapper
-        if ours is None or ours.__wrapped__ is not top:
+        if ours is None or self._beneath is not top:
             if ours is not None and _reaches(top, ours):
                 # Still in place, beneath somebody's patch; a second one on top would take launches away from that patch.
                 return
             ours = self._wrapper = _Wrapper(top, self._handler)
+            self._beneath = top
         setattr(self.owner, self.name, ours)
 
     def take(self) -> None:
         """Take ours out, if it is the top one; otherwise leave the other patch alone and say so once."""
+        if self._wrapper is not None and self.owner.__dict__.get(self.name) is self._wrapper and not self._logged:
+            # The usual end: nobody else has ever been here.
+            setattr(self.owner, self.name, self._beneath)
+            return
         while type(top := self.owner.__dict__.get(self.name)) is _Wrapper:
             top = top.__wrapped__
             setattr(self.owner, self.name, top)
             self._logged = False
-        if self._wrapper is not None and self._wrapper.__wrapped__ is not top and not self._logged:
+        if self._wrapper is not None and self._beneath is not top and not self._logged:
             self._logged = True
             _log.info(
                 "%s.%s was patched over ours while a session was open; that patch stays, ours passes everything through "
@@ -246,10 +254,12 @@ def _all_points() -> Iterable[_Point]:
             (InterpretedFunction, "run", _on_run),
             (CompiledKernel, "__getitem__", _on_getitem),
         )
+        _settled.update(owner for owner, _, _ in own)
         _points.update({(owner, name): _Point(owner, name, handler) for owner, name, handler in own})
         _kernel_interface = KernelInterface
     for kind in _subclasses(_kernel_interface):
-        _adopt(kind)
+        if kind not in _settled:
+            _adopt(kind)
     return _points.values()
 
 
@@ -268,6 +278,7 @@ def _adopt(kind: type) -> _Point | None:
     if key in _points or not issubclass(type(kind.__dict__.get("run")), (FunctionType, wrapt.FunctionWrapper)):
         return None
     if kind.__module__.startswith("tritontrace."):
+        _settled.add(kind)
         return None
     point = _points[key] = _Point(kind, "run", _on_foreign)
     return point
