@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gc
 import mmap
+import warnings
 import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 from triton.runtime.jit import reinterpret
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+import tritontrace
 from tritontrace.engines.live import LIVE_STORAGES, LiveStorages
 from tritontrace.engines.memory import AddressSpace, Allocation, storage_of, tensors_of
 
@@ -210,20 +214,27 @@ def test_finish_lets_go_of_the_tensors() -> None:
     assert space.allocations == []
 
 
-def test_read_only_pages_are_refused_and_the_rest_is_not(tmp_path: Path) -> None:
-    path = tmp_path / "weights.bin"
+def read_only(folder: Path) -> torch.Tensor:
+    path = folder / "weights.bin"
     path.write_bytes(bytes(8192))
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    with pytest.warns(UserWarning):
-        frozen = torch.frombuffer(mapped, dtype=torch.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says, once, that one should not write to it
+        return torch.frombuffer(mapped, dtype=torch.float32)
+
+
+def test_read_only_pages_are_refused_and_the_rest_is_not(tmp_path: Path) -> None:
+    frozen = read_only(tmp_path)
     allocation = only(AddressSpace.for_launch([frozen]))
     assert allocation.typed(np.float32)[7] == 0
     assert not allocation.writable
-    assert not allocation.open_for_write()
+    with pytest.raises(PermissionError, match="read-only"):
+        allocation.open_for_write()
     assert not allocation.written
     usual = only(AddressSpace.for_launch([torch.zeros(3)]))
-    assert usual.open_for_write() and usual.written
+    usual.open_for_write()
+    assert usual.written
 
 
 def test_storage_of_a_view_is_the_whole_storage() -> None:
@@ -241,8 +252,29 @@ def test_gpu_storages_come_in_when_needed_and_go_back_when_written() -> None:
         assert reader is not None and writer is not None and not writer.on_host
         assert reader.typed(np.float32).tolist() == list(range(8))
         reader.typed(np.float32)[0] = 77.0  # not marked as written: does not go back
-        assert writer.open_for_write()
+        writer.open_for_write()
         writer.typed(np.float32)[3] = 5.0
         space.finish(completed)
         assert y[3].item() == expected
         assert x[0].item() == 0.0
+
+
+@triton.jit
+def set_kernel(dst, COUNT, TILE: tl.constexpr, ATOMIC: tl.constexpr):
+    at = tl.arange(0, TILE)
+    if ATOMIC:
+        tl.atomic_add(dst + at, 1.0)
+    else:
+        tl.store(dst + at, 1.0, mask=at < COUNT)
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+def test_a_store_to_read_only_memory_is_an_error_not_a_crash(tmp_path: Path, atomic: bool) -> None:
+    frozen = read_only(tmp_path)
+    with tritontrace.session(clients=["sanitizer"]) as session, pytest.raises(Exception, match="read-only") as caught:
+        set_kernel[(1,)](frozen, 15, TILE=16, ATOMIC=atomic)
+    assert isinstance(caught.value, (tritontrace.KernelError, PermissionError))
+    assert not session.launches[0].completed
+    with tritontrace.session(clients=["sanitizer"]) as session:
+        set_kernel[(1,)](frozen, 0, TILE=16, ATOMIC=False)
+    assert session.findings == []

@@ -45,21 +45,25 @@ def storage_of(tensor: torch.Tensor) -> tuple[torch.UntypedStorage, int, int]:
     """
     # A subclass may redefine what attributes mean; a kernel gets the raw memory.
     with torch._C.DisableTorchFunctionSubclass():
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        described = f"a {type(tensor).__name__} of shape {tuple(tensor.shape)} and dtype {dtype}"
-        if tensor.device.type == "meta":
-            raise TypeError(f"a kernel cannot run on {described}: it lies on the meta device and has no memory")
+        if tensor.is_meta:
+            raise _no_memory(tensor, "it lies on the meta device and has no memory")
         if type(tensor).__name__ in ("FakeTensor", "FunctionalTensor"):  # asking these for an address warns or aborts
-            raise TypeError(f"a kernel cannot run on {described}: it has no memory of its own")
+            raise _no_memory(tensor, "it has no memory of its own")
         try:
             pointer = tensor.data_ptr()  # first: it gives a copy-on-write tensor the storage that it will keep
             storage = tensor.untyped_storage()
             address, nbytes = storage.data_ptr(), storage.nbytes()
         except (RuntimeError, NotImplementedError) as error:
-            raise TypeError(f"a kernel cannot run on {described}: it has no storage ({error})") from error
+            raise _no_memory(tensor, f"it has no storage ({error})") from error
         if nbytes and address == 0 and pointer == 0 and tensor.numel() > 0:
-            raise TypeError(f"a kernel cannot run on {described}: it wraps other tensors and has no memory of its own")
+            raise _no_memory(tensor, "it wraps other tensors and has no memory of its own")
     return storage, address, nbytes if address else 0
+
+
+def _no_memory(tensor: torch.Tensor, reason: str) -> TypeError:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    described = f"a {type(tensor).__name__} of shape {tuple(tensor.shape)} and dtype {dtype}"
+    return TypeError(f"a kernel cannot run on {described}: {reason}")
 
 
 class _HostBytes:
@@ -158,15 +162,15 @@ class Allocation:
             self._writable = not self.on_host or _pages_writable(self.base, self.nbytes)
         return self._writable
 
-    def open_for_write(self) -> bool:
-        """Marks the memory as written and returns True; returns False, and marks nothing, if it is read-only."""
-        if self.written:
-            return True
-        if not self.writable:
-            return False
-        self.buffer  # noqa: B018 - a device storage must be copied in before the first partial store
-        self.written = True
-        return True
+    def open_for_write(self) -> None:
+        """Marks the memory as written; the engine calls it before each store.
+
+        Raises `PermissionError`, and marks nothing, if it is read-only: a store would end the process.
+        """
+        if not self.written:
+            if not self.writable:
+                raise PermissionError(f"the memory at {self.base:#x} is a read-only mapping; the kernel stores to it")
+            self.written = True
 
     def _view_host(self) -> Bytes:
         return np.asarray(_HostBytes(self.base, self.nbytes, tuple(part.storage for part in self._parts)))
@@ -297,7 +301,9 @@ class AddressSpace:
 
     def _insert(self, parts: list[_Part], end: int) -> Allocation:
         base = parts[0].address
-        allocation = Allocation(base, end - base, str(parts[0].storage.device), parts)
+        device = parts[0].storage.device
+        # Spelling a device takes longer than all the rest here.
+        allocation = Allocation(base, end - base, "cpu" if device.type == "cpu" else str(device), parts)
         index = bisect_right(self._bases, base)
         self.allocations.insert(index, allocation)
         self._bases.insert(index, base)

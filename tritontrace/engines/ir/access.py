@@ -295,7 +295,10 @@ def write(frame: Frame, site: MemorySite, pointer: Any, value: Any, mask: Any) -
     rt.writes += 1
     if whole:
         allocation = found[0].allocation
-        allocation.written = True
+        if not allocation.written:
+            if mask is not None and not dense(mask).any():
+                return  # nothing is stored: read-only memory is no fault then
+            allocation.open_for_write()
         if type(pointer) is Separable and _covers(pointer, raw, mask, site.block, frame.P):
             layout = _Layout(pointer, allocation.base)
             if layout.index is None:
@@ -323,7 +326,7 @@ def write(frame: Frame, site: MemorySite, pointer: Any, value: Any, mask: Any) -
     addresses = np.broadcast_to(addresses, full_shape)
     raw = np.broadcast_to(raw, full_shape)
     for region in found:
-        region.allocation.written = True
+        region.allocation.open_for_write()
         _scatter(site, region.allocation, addresses, np.broadcast_to(region.lanes, full_shape), raw)
 
 

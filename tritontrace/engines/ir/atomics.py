@@ -56,15 +56,15 @@ def read_modify_write(frame: Frame, site: MemorySite, operation: str, pointer: A
         if whole and pointer.shape == (frame.P, *site.block):
             view = view_of(pointer, found[0].allocation, site.dtype, site.size)
             if view is not None:
+                found[0].allocation.open_for_write()
                 np.add(view, value, out=view)
-                found[0].allocation.written = True
                 rt.writes += 1
                 return None
     old = np.zeros((frame.P, *site.block), site.zero.dtype) if used else None
     for allocation, index, lanes, (operands,) in _pieces(frame, site, pointer, mask, (value,)):
+        allocation.open_for_write()
         array, at = _elements(allocation, site.dtype, site.size, index)
         before = _apply(rt, site, operation, array, at, operands, used, plain)
-        allocation.written = True
         if old is not None:
             if lanes is None:
                 old[...] = before.reshape(old.shape)
@@ -77,6 +77,7 @@ def compare_and_swap(frame: Frame, site: MemorySite, pointer: Any, compare: Any,
     """``tt.atomic_cas`` of every lane; the old values ``(P, *block)``. Equality is of bits, as the hardware compares."""
     old = np.zeros((frame.P, *site.block), site.zero.dtype)
     for allocation, index, lanes, (expected, wanted) in _pieces(frame, site, pointer, None, (dense(compare), dense(value))):
+        allocation.open_for_write()
         array, at = _elements(allocation, site.dtype, site.size, index)
         bits = np.dtype(f"u{site.size}")
         memory = array.view(bits) if array.flags.aligned else array
@@ -92,7 +93,6 @@ def compare_and_swap(frame: Frame, site: MemorySite, pointer: Any, compare: Any,
         else:
             for select in _rounds(at):
                 frame.rt.writes += _swap(memory, at, select, expected, wanted, before, bits)
-        allocation.written = True
         decoded = site.decode(before.view(site.dtype))
         if lanes is None:
             old[...] = decoded.reshape(old.shape)
