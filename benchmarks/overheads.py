@@ -1,8 +1,8 @@
 """What tritontrace costs code that it does not trace, and what opening a session costs.
 
 The launches are Triton's real hot path (`JITFunction.run` with a filled cache) over a driver that does nothing, since
-a GPU would only add noise to what is measured here: the Python time of one launch. Each state is measured in a
-process of its own, in turns, so that a machine that slows down slows both.
+a GPU would only add noise to what is measured here: the Python time of one launch. The two states alternate in short
+blocks, of which the fastest counts, so that other work on the machine disturbs neither.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Any
 
 from benchmarks.peers import ROOT
 
 STATES = ("no session", "session elsewhere")
-_ROUNDS = 5
-_CALLS = 20_000
+_TURNS = 60
+_CALLS = 500
 
 
 def _null_driver() -> None:
@@ -54,10 +53,11 @@ class _NullKernel:
         return None
 
 
-def _launch_microseconds() -> float:
-    """The least time of one launch over several blocks of launches."""
+def _launch_microseconds() -> dict[str, float]:
+    """The least time of one launch over many short blocks, without a session and with one on another thread in turns."""
     import torch
 
+    import tritontrace
     from examples.kernels.vector_add import add_kernel
 
     x = torch.zeros(16)
@@ -69,19 +69,28 @@ def _launch_microseconds() -> float:
         def get(self, key: Any, default: Any = None) -> Any:
             return null
 
-    def launch() -> Any:
-        return add_kernel[(1,)](x, x, x, 16, BLOCK=16)
-
-    add_kernel.device_caches[0] = (FilledCache(), *add_kernel.device_caches[0][1:])
-    for _ in range(1000):
-        launch()
-    best = float("inf")
-    for _ in range(10):
+    def block() -> float:
         start = time.perf_counter()
-        for _ in range(_CALLS // 10):
-            launch()
-        best = min(best, (time.perf_counter() - start) / (_CALLS // 10))
-    return best * 1e6
+        for _ in range(_CALLS):
+            add_kernel[(1,)](x, x, x, 16, BLOCK=16)
+        return (time.perf_counter() - start) / _CALLS * 1e6
+
+    _null_driver()
+    add_kernel.device_caches[0] = (FilledCache(), *add_kernel.device_caches[0][1:])
+    block()
+    times: dict[str, list[float]] = {state: [] for state in STATES}
+    with ThreadPoolExecutor(1) as elsewhere:
+        for _ in range(_TURNS):
+            times[STATES[0]].append(block())
+            session = tritontrace.session(clients=["tracer"])
+            elsewhere.submit(session.__enter__).result()
+            try:
+                times[STATES[1]].append(block())
+            finally:
+                elsewhere.submit(session.__exit__, None, None, None).result()
+    least = {f"launch, {state}": min(values) for state, values in times.items()}
+    more = least[f"launch, {STATES[1]}"] - least[f"launch, {STATES[0]}"]
+    return {**least, "launch, more with a session elsewhere": more}
 
 
 def _session_microseconds() -> dict[str, float]:
@@ -106,69 +115,25 @@ def _session_microseconds() -> dict[str, float]:
     return out
 
 
-def child(state: str) -> None:
-    """Measures `state` and prints a JSON object."""
-    if state == "sessions":
-        print(json.dumps(_session_microseconds()))
-        return
-    _null_driver()
-    if state == "no session":
-        print(json.dumps(_launch_microseconds()))
-        return
-    import tritontrace
-
-    done = threading.Event()
-    with ThreadPoolExecutor(1) as pool:
-        opened: Future[None] = Future()
-
-        def hold() -> None:
-            try:
-                with tritontrace.session(clients=["tracer"]):
-                    opened.set_result(None)
-                    done.wait()
-            except BaseException as error:
-                opened.set_exception(error)
-
-        pool.submit(hold)
-        try:
-            opened.result()
-            result = _launch_microseconds()
-        finally:
-            done.set()
-    print(json.dumps(result))
-
-
-def _ask(state: str) -> Any:
-    env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"} | {"OMP_NUM_THREADS": "1"}
-    run = subprocess.run(
-        [sys.executable, "-m", "benchmarks.overheads", state], capture_output=True, text=True, env=env, cwd=ROOT, check=False
-    )
-    if run.returncode:
-        raise RuntimeError(f"{state}: {run.stderr.strip()[-500:]}")
-    return json.loads(run.stdout)
+_CHILDREN = {"sessions": _session_microseconds, "launches": _launch_microseconds}
 
 
 def measure_overheads() -> dict[str, Any]:
     """Everything above as ``{"values": {name: microseconds}, "lines": [...], "errors": [...]}``."""
     values: dict[str, float] = {}
     errors: list[str] = []
-    try:
-        values.update(_ask("sessions"))
-    except RuntimeError as error:
-        errors.append(str(error))
-    try:
-        times: dict[str, list[float]] = {state: [] for state in STATES}
-        for turn in range(_ROUNDS):
-            for state in STATES if turn % 2 == 0 else reversed(STATES):
-                times[state].append(_ask(state))
-        for state in STATES:
-            values[f"launch, {state}"] = median(times[state])
-        values["launch, more with a session elsewhere"] = median(times[STATES[1]]) - median(times[STATES[0]])
-    except RuntimeError as error:
-        errors.append(str(error))
+    env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"} | {"OMP_NUM_THREADS": "1"}
+    for child in _CHILDREN:
+        run = subprocess.run(
+            [sys.executable, "-m", "benchmarks.overheads", child], capture_output=True, text=True, env=env, cwd=ROOT, check=False
+        )
+        if run.returncode:
+            errors.append(f"{child}: {run.stderr.strip()[-500:]}")
+        else:
+            values.update(json.loads(run.stdout))
     lines = [f"{name}: {value:.2f} us" for name, value in values.items()] + [f"failed: {error}" for error in errors]
     return {"values": values, "lines": lines, "errors": errors}
 
 
 if __name__ == "__main__":
-    child(sys.argv[1])
+    print(json.dumps(_CHILDREN[sys.argv[1]]()))
