@@ -54,7 +54,8 @@ def session(
         ``"context"``: launches made in this context, that is by this thread, by asyncio tasks made inside, by
         functions wrapped with `propagate`, and by autograd's backward threads for it. Other threads are not concerned,
         also those that start with a copy of this context (``asyncio.to_thread``, threads of free-threaded Python 3.14):
-        wrap what they run with `propagate`. ``"process"``: launches of every thread.
+        wrap what they run with `propagate`. Where several tasks of one thread have sessions open, autograd's threads see
+        those of the task that entered one last. ``"process"``: launches of every thread.
     `engine`
         What executes the launches; ``"ir"``.
     `on_finding`

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
+import subprocess
+import sys
+import textwrap
 import threading
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -548,3 +553,57 @@ def test_repr_says_what_it_is() -> None:
     with session:
         assert " open, " in repr(session)
     assert " closed, " in repr(session)
+
+
+# Kernels from outside
+
+
+def test_a_kernel_that_was_compiled_outside_is_launched_traced() -> None:
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    types = {"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32", "B": "constexpr"}
+    compiled = triton.compile(ASTSource(add, types, {(4,): 16}), target=GPUTarget("cuda", 90, 32))
+    x, out = torch.arange(N, dtype=torch.float32), torch.zeros(N)
+    with tritontrace.session(["sanitizer"]) as session:
+        launch = compiled[(3, 1, 1)]
+        launch(x, x, out, N, 16)
+    assert torch.equal(out, 2 * x)
+    assert [(launch.kernel_name, launch.grid, launch.completed) for launch in session.launches] == [("add", (3, 1, 1), True)]
+    assert session.launches[0].options["num_warps"] == 4
+    with pytest.raises(RuntimeError, match="active drivers"):
+        launch(x, x, out, N, 16)
+
+
+def test_under_tritons_interpreter(tmp_path: Path) -> None:
+    # TRITON_INTERPRET before the import: kernels, and helpers of the language, are then Triton's InterpretedFunction.
+    script = tmp_path / "interpreted.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import torch, triton, triton.language as tl, tritontrace
+            from triton.runtime.interpreter import InterpretedFunction
+
+            @triton.jit
+            def total(x, out, B: tl.constexpr):
+                tl.store(out, tl.sum(tl.load(x + tl.arange(0, B)), 0))
+
+            def run():
+                out = torch.zeros(1)
+                total[(1,)](torch.ones(16), out, B=16)
+                assert out.item() == 16
+
+            assert isinstance(total, InterpretedFunction)
+            before = dict(vars(InterpretedFunction))
+            with tritontrace.session(["sanitizer"]) as session:
+                run()
+                with tritontrace.suspend():
+                    run()  # Triton's interpreter
+            run()
+            assert len(session.launches) == 1 and session.launches[0].completed
+            assert all(vars(InterpretedFunction)[name] is value for name, value in before.items())
+            """
+        )
+    )
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(tritontrace.__file__).parents[1])}
+    subprocess.run([sys.executable, str(script)], check=True, env=environment, timeout=300)
