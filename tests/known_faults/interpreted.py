@@ -1,4 +1,4 @@
-"""A script, not a test: run with TRITON_INTERPRET=1 (before the imports, or set by the first argument's moment)."""
+"""A script, not a test: run with TRITON_INTERPRET=1, or with SET_AFTER_IMPORT=1 to set it after Triton was imported."""
 
 from __future__ import annotations
 
@@ -50,12 +50,9 @@ def main() -> None:
         reduce_kernel[(1,)](x, plain, 8, BLOCK=8)
         torch.testing.assert_close(plain, out)
         # ... and a kernel that the plain interpreter ran first is traced all the same (fault 6).
-        with tritontrace.session(clients=["tracer", "sanitizer"]) as session:
-            reduce_kernel[(1,)](x[:4], out, 5, BLOCK=8)
-        assert [f.elements.tolist() for f in session.findings] in ([], [[4]])
-        guarded = torch.arange(4, dtype=torch.float32)
+        short = torch.arange(4, dtype=torch.float32)
         with tritontrace.session(clients=["sanitizer"]) as session:
-            reduce_kernel[(1,)](guarded, out, 5, BLOCK=8)
+            reduce_kernel[(1,)](short, out, 5, BLOCK=8)
         (finding,) = session.findings
         assert finding.elements.tolist() == [4] and finding.tensor == "x_ptr"
     print("right")
