@@ -154,6 +154,31 @@ def test_the_process_is_scanned_at_most_once_per_launch() -> None:
     assert space.find(x.data_ptr()) is not None
 
 
+def test_a_tensor_just_made_is_found_among_the_young_ones() -> None:
+    space = AddressSpace.for_launch([torch.zeros(4)])
+    gc.collect()
+    before = LIVE_STORAGES.scans
+    x, y = torch.zeros(1000), torch.zeros(1000)
+    assert space.find(x.data_ptr() + 40) is not None
+    assert space.find(y.data_ptr()) is not None
+    assert LIVE_STORAGES.scans == before
+
+
+def test_a_young_scan_keeps_what_was_known_and_lives() -> None:
+    live = LiveStorages()
+    old, gone = torch.zeros(1000), torch.zeros(1000)
+    live.scan()
+    address = gone.data_ptr()
+    del gone
+    gc.collect()
+    young = torch.zeros(500)
+    live.scan_young()
+    for x in (old, young):
+        found = live.lookup(x.data_ptr())
+        assert found is not None and found.data_ptr() == x.data_ptr()
+    assert young.data_ptr() <= address < young.data_ptr() + 2000 or live.lookup(address) is None
+
+
 def test_a_freed_storage_is_not_found_again() -> None:
     live = LiveStorages()
     x = torch.zeros(1000)

@@ -11,6 +11,7 @@ import gc
 import threading
 import weakref
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -41,8 +42,20 @@ class LiveStorages:
     def scan(self) -> None:
         """Rebuilds the index from the tensors that are alive now."""
         with self._lock:
-            self._index = _Index(_collect())
+            self._index = _Index(_collect(gc.get_objects()))
             self.scans += 1
+
+    def scan_young(self) -> None:
+        """Adds the tensors that the collector still counts as young: well under a millisecond, and often enough.
+
+        A launch's outputs have mostly just been made, and older tensors were found by an earlier scan.
+        """
+        with self._lock:
+            found = self._index.alive()
+            for generation in (0, 1):
+                for key, references in _collect(gc.get_objects(generation=generation)).items():
+                    found.setdefault(key, []).extend(references)
+            self._index = _Index(found)
 
 
 class _Index:
@@ -60,6 +73,15 @@ class _Index:
         for end in self._ends:
             farthest = max(farthest, end)
             self._reach.append(farthest)
+
+    def alive(self) -> dict[tuple[int, int], list[weakref.ref[Any]]]:
+        """What a new index can start from: the ranges that still have a tensor, with those tensors."""
+        out = {}
+        for start, end, references in zip(self._starts, self._ends, self._holders, strict=True):
+            left = list({id(holder): reference for reference in references if (holder := reference()) is not None}.values())
+            if left:
+                out[start, end] = left
+        return out
 
     def lookup(self, address: int) -> torch.UntypedStorage | None:
         index = bisect_right(self._starts, address) - 1
@@ -98,10 +120,10 @@ def _is_cow(tensor: torch.Tensor) -> bool:
     return bool(check is not None and check(tensor))
 
 
-def _collect() -> dict[tuple[int, int], list[weakref.ref[Any]]]:
+def _collect(candidates: Iterable[Any]) -> dict[tuple[int, int], list[weakref.ref[Any]]]:
     found: dict[tuple[int, int], list[weakref.ref[Any]]] = {}
     wanted: dict[type, bool] = {}
-    for candidate in gc.get_objects():
+    for candidate in candidates:
         # type(), never isinstance: that asks `__class__`, which runs the code of foreign proxies.
         kind = type(candidate)
         is_wanted = wanted.get(kind)

@@ -243,6 +243,9 @@ class AddressSpace:
             return found
         storage = LIVE_STORAGES.lookup(address)
         if storage is None and not self._scanned:
+            LIVE_STORAGES.scan_young()
+            storage = LIVE_STORAGES.lookup(address)
+        if storage is None and not self._scanned:
             self._scanned = True
             LIVE_STORAGES.scan()
             storage = LIVE_STORAGES.lookup(address)
