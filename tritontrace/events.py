@@ -373,9 +373,7 @@ class Print(Event):
 
     __slots__ = ("hex", "prefix", "values")
 
-    def __init__(
-        self, launch: Launch, site: Site, batch: Batch, prefix: str, values: tuple[Any, ...], hex: bool = False
-    ) -> None:
+    def __init__(self, launch: Launch, site: Site, batch: Batch, prefix: str, values: tuple[Any, ...], hex: bool = False) -> None:
         super().__init__(launch, site, batch)
         self.prefix = prefix
         self.values = values
