@@ -122,7 +122,7 @@ def take_turns(
 ) -> list[Measurement]:
     """Measures `workload` on each peer, one call of each in turn, in an order that alternates from round to round.
 
-    A peer whose first call says that `iterations` calls would take more than `budget` seconds is measured in
+    A peer whose first measured call says that `iterations` of them would take more than `budget` seconds is measured in
     fewer rounds, spread evenly over the run, but at least in three.
     """
     results = [Measurement(label) for label in labels]
@@ -134,8 +134,10 @@ def take_turns(
             first = _guarded(workers, index, result, Worker.warm_up)
             if first is not None:
                 result.warm_up, result.input_bytes = first["seconds"], first["input_bytes"]
-        strides = [_stride(result.warm_up, iterations, budget) for result in results]
+        strides = [1] * len(results)
         for turn in range(iterations):
+            if turn == 1:  # by a measured call: the warm-up also compiles
+                strides = [_stride(result.times[0], iterations, budget) if result.times else 1 for result in results]
             order = list(workers) if turn % 2 == 0 else list(reversed(workers))
             for index in order:
                 if turn % strides[index] == 0:
@@ -162,11 +164,11 @@ def _guarded(workers: dict[int, Worker], index: int, result: Measurement, ask: C
         return None
 
 
-def _stride(warm_up: float, iterations: int, budget: float) -> int:
+def _stride(seconds: float, iterations: int, budget: float) -> int:
     """Every how many rounds a peer takes part."""
     if not budget:
         return 1
-    return max(1, min(math.ceil(iterations * warm_up / budget), iterations // 3))
+    return max(1, min(math.ceil(iterations * seconds / budget), iterations // 3))
 
 
 def geometric_mean(values: Sequence[float]) -> float:
