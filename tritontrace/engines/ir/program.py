@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tritontrace.engines.ir.optimizer import optimize
 
 from tritontrace.engines.ir import compute_ops, numerics, schedule
 from tritontrace.engines.ir.codegen import Emitter, Lines, Scope, seed_block_roots
 from tritontrace.engines.ir.descriptors import Descriptor
 from tritontrace.engines.ir.flatten import FlatBlock, Flattener, has_wait
 from tritontrace.engines.ir.frontend import Lowered, Slot, lower
+from tritontrace.engines.ir.optimizer import optimize
 from tritontrace.engines.ir.parser import parse
 from tritontrace.engines.ir.tree import Function, Module, Type, Value, walk
 
