@@ -113,10 +113,21 @@ class Sanitizer(Client):
         allocation = memory.known(first)
         if allocation is not None and last + size <= allocation.end:
             return
+        # Programs may each stay in an allocation of their own (grouped kernels): then their bounds alone decide.
+        home = memory.locate(low, size)
+        if bool((home >= 0).all()) and np.array_equal(home, memory.locate(high, size)):
+            return
         rows, addresses, active = _rows(event, np.arange(len(low)), len(low))
         shape = np.broadcast_shapes(addresses.shape, active.shape)
         addresses, active = np.broadcast_to(addresses, shape), np.broadcast_to(active, shape)
         outside = (memory.locate(addresses, size) < 0) & active
+        if outside.any():
+            # One look for each program finds nearly everything; the rest is looked for address by address.
+            lowest = np.where(outside, addresses, np.iinfo(np.int64).max).reshape(len(addresses), -1).min(axis=1)
+            for address in np.unique(lowest[outside.reshape(len(outside), -1).any(axis=1)]).tolist():
+                if memory.known(address) is None:
+                    memory.find(address)
+            outside = (memory.locate(addresses, size) < 0) & active
         if outside.any():
             end = 0
             for address in np.unique(addresses[outside]).tolist():
