@@ -1,7 +1,7 @@
 """``make demo``: a row-sum kernel with a planted fault, run under the sanitizer on the CPU.
 
-The kernel is a plain Triton kernel. Its mask says ``<=`` where it must say ``<``, so the last program of each row reads one
-element past the row: into the next row for all rows but the last (inside the tensor, hence a wrong sum that nothing
+The kernel is a plain Triton kernel. Its mask says ``<=`` where it must say ``<``, so each row's program reads one
+element past its row: into the next row for all rows but the last (inside the tensor, hence a wrong sum that nothing
 reports), and past the end of the tensor in the last row. That last access is what the sanitizer names.
 """
 
