@@ -430,3 +430,37 @@ def test_device_assert_names_the_programs():
     assert caught.value.programs == ((2, 0, 0),)
     assert isinstance(caught.value.__cause__, AssertionError)
     traced(checked, (4,), x, B=8)  # without debug the assert is not compiled in
+
+
+# -- pointers that change tensor ---------------------------------------------------------------------------------------
+
+
+@triton.jit
+def ping_pong(a_ptr, b_ptr, n, TILES: tl.constexpr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    source, target = a_ptr, b_ptr
+    if TILES:
+        source, target = a_ptr + i, b_ptr + i
+        i = i * 0
+    for _ in range(n):
+        tl.store(target + i, tl.load(source + i) * 2)
+        held = source
+        source = target
+        target = held
+    tl.store(source + i, tl.load(source + i) + 100)
+
+
+@pytest.mark.parametrize("tiles", [False, True])
+@pytest.mark.parametrize("n", [0, 1, 2, 3])
+@pytest.mark.parametrize("clients", [("tracer",), ("sanitizer",)])
+def test_buffers_that_change_places_in_a_loop(tiles, n, clients):
+    a, b = torch.ones(8), torch.zeros(8)
+    launch = traced(ping_pong, (1,), a, b, n, TILES=tiles, B=8, clients=clients)
+    source, target = 1.0, 0.0
+    for _ in range(n):
+        source, target = source * 2, source
+    source += 100
+    want = (source, target) if n % 2 == 0 else (target, source)
+    assert (a[0].item(), b[0].item()) == want
+    assert (a == a[0]).all() and (b == b[0]).all()
+    assert launch.findings == []

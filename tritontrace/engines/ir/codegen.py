@@ -193,7 +193,7 @@ class Scope:
             if name == "arith.select":
                 return self._same(owner.operands[1:3], depth)
             if name == "scf.for":
-                return self.root(owner.operands[3 + value.index], depth)
+                return self.root(owner.regions[0].block.arguments[1 + value.index], depth)
             if name == "scf.if":
                 yields = [region.block.ops[-1].operands[value.index] for region in owner.regions if region.blocks]
                 return self._same(yields, depth)
@@ -305,22 +305,42 @@ def triton_dtype(element: str) -> str:
 
 
 def seed_block_roots(scope: Scope, function: Function) -> None:
-    """Let carried pointers of loops have their initial value's root (they advance inside one tensor)."""
+    """Find which loop-carried pointers stay in one tensor, and give them its root; the others get none.
+
+    Each is first taken to stay where it starts; one whose loop hands it another tensor's pointer (two buffers that change
+    places) loses its root, and what depended on it is judged again, until nothing changes.
+    """
+    fixed = dict(scope.roots)
+    carried: list[tuple[Value, list[Value]]] = []
     for block in function.body.blocks:
-        _seed(scope, block)
+        _collect_carried(block, carried)
+    assumed: dict[Value, str | None] = {}
+    for argument, sources in carried:
+        scope.roots = {**fixed, **assumed}
+        assumed[argument] = scope.root(sources[0])
+    changed = True
+    while changed:
+        changed = False
+        scope.roots = {**fixed, **assumed}
+        for argument, sources in carried:
+            root = assumed[argument]
+            if root is not None and any(scope.root(source) != root for source in sources):
+                assumed[argument] = None
+                changed = True
 
 
-def _seed(scope: Scope, block: Block) -> None:
+def _collect_carried(block: Block, carried: list[tuple[Value, list[Value]]]) -> None:
     for op in block.ops:
         if op.name == "scf.for":
-            for argument, init in zip(op.regions[0].block.arguments[1:], op.operands[3:]):
-                scope.roots.setdefault(argument, scope.root(init))
+            body = op.regions[0].block
+            for argument, init, sent in zip(body.arguments[1:], op.operands[3:], body.ops[-1].operands):
+                carried.append((argument, [init, sent]))
         elif op.name == "scf.while":
-            before, after = op.regions
-            for argument, init in zip(before.block.arguments, op.operands):
-                scope.roots.setdefault(argument, scope.root(init))
-            for argument, sent in zip(after.block.arguments, before.block.ops[-1].operands[1:]):
-                scope.roots.setdefault(argument, scope.root(sent))
+            before, after = op.regions[0].block, op.regions[1].block
+            for argument, init, sent in zip(before.arguments, op.operands, after.ops[-1].operands):
+                carried.append((argument, [init, sent]))
+            for argument, sent in zip(after.arguments, before.ops[-1].operands[1:]):
+                carried.append((argument, [sent]))
         for region in op.regions:
             for inner in region.blocks:
-                _seed(scope, inner)
+                _collect_carried(inner, carried)
