@@ -242,7 +242,6 @@ def take_programs(value: Any, index: Any) -> Any:
     return value.take(index)
 
 
-_NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 _UFUNC = {
     "eq": np.equal,
     "ne": np.not_equal,
