@@ -19,7 +19,7 @@ RUN := OMP_NUM_THREADS=1 $(BIN)/python
 # The one place where the version under test may differ from the pin.
 CONSTRAINTS := $(VENV)/constraints.txt
 
-.PHONY: help install demo test test-fast test-liger test-matrix lint types format bench bench-compare clean
+.PHONY: help install demo test test-fast test-libraries libraries-table test-matrix lint types format bench bench-compare clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -43,15 +43,35 @@ demo: $(STAMP)  ## run a kernel with a planted fault under the sanitizer and pri
 	$(RUN) examples/demo.py
 
 test: $(STAMP)  ## the test suite
-	$(RUN) -m pytest -n $(JOBS) -m "not liger"
+	$(RUN) -m pytest -n $(JOBS) -m "not libraries"
 
 test-fast: $(STAMP)  ## the test suite without its slow tests
-	$(RUN) -m pytest -n $(JOBS) -m "not liger and not slow"
+	$(RUN) -m pytest -n $(JOBS) -m "not libraries and not slow"
 
-test-liger:  ## Liger-Kernel's operations, in an environment of their own (.venv-liger)
-	$(MAKE) install VENV=.venv-liger
-	.venv-liger/bin/python -m pip install --quiet -c constraints.txt --no-deps $(PIP_ARGS) liger-kernel
-	OMP_NUM_THREADS=1 .venv-liger/bin/python -m pytest -n $(JOBS) -m liger tests/liger
+# Each library in an environment of its own, without the dependencies it declares (they would bring another torch or Triton).
+LIBRARIES ?= liger fla flag_gems
+packages-liger := liger-kernel
+needs-liger := packaging
+packages-fla := flash-linear-attention fla-core
+needs-fla := einops transformers
+packages-flag_gems := flag-gems
+needs-flag_gems := pyyaml sqlalchemy
+
+.venv-library-%/.library: constraints.txt pyproject.toml
+	$(MAKE) install VENV=.venv-library-$*
+	.venv-library-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_ARGS) $(needs-$*)
+	.venv-library-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_ARGS) --no-deps $(packages-$*)
+	touch $@
+
+test-libraries: $(LIBRARIES:%=.venv-library-%/.library)  ## operations of Liger-Kernel, flash-linear-attention, FlagGems, each in its own environment
+	set -e; for library in $(LIBRARIES); do \
+	  OMP_NUM_THREADS=1 .venv-library-$$library/bin/python -m pytest -n $(JOBS) -m libraries tests/libraries; \
+	done
+
+libraries-table: $(LIBRARIES:%=.venv-library-%/.library)  ## write docs/libraries.md: the same operations here and under TRITON_INTERPRET=1
+	set -e; for library in $(LIBRARIES); do \
+	  .venv-library-$$library/bin/python -m tests.libraries.table --library $$library; \
+	done
 
 test-matrix:  ## the test suite on each supported Triton, each in an environment of its own
 	set -e; for version in $(MATRIX); do \

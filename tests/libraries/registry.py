@@ -1,0 +1,51 @@
+"""The libraries under test: how each is found, what it needs on a machine without a GPU, and where its cases are."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.libraries.case import Case
+
+
+def nothing() -> None:
+    """A library that needs no preparation."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """`environment` is set and `prepare` called once in a process, before the library is imported.
+
+    Both are what a user without a GPU does as well; docs/libraries.md says so for each library.
+    """
+
+    title: str
+    distribution: str
+    package: str
+    cases_module: str
+    environment: dict[str, str] = field(default_factory=dict)
+    prepare: Callable[[], None] = nothing
+
+    @property
+    def installed(self) -> bool:
+        return importlib.util.find_spec(self.package) is not None
+
+    def load(self) -> list[Case]:
+        """Its cases, with the library ready to run. The module imports the library at its top."""
+        for name, value in self.environment.items():
+            os.environ.setdefault(name, value)
+        self.prepare()
+        cases: list[Case] = importlib.import_module(self.cases_module).CASES
+        names = [case.name for case in cases]
+        assert len(set(names)) == len(names), f"{self.title}: two cases of one name"
+        return cases
+
+
+LIBRARIES: dict[str, Library] = {
+    "liger": Library("Liger-Kernel", "liger-kernel", "liger_kernel", "tests.libraries.liger_ops"),
+    "fla": Library("flash-linear-attention", "flash-linear-attention", "fla", "tests.libraries.fla_ops"),
+    "flag_gems": Library("FlagGems", "flag-gems", "flag_gems", "tests.libraries.flag_gems_ops"),
+}
