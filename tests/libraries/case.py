@@ -130,7 +130,7 @@ def maker(**shapes: Sequence[int]) -> Callable[..., Callable[[torch.Generator], 
 
     def of(dtype: torch.dtype = torch.float32, **others: Any) -> Callable[[torch.Generator], Values]:
         def inputs(generator: torch.Generator) -> Values:
-            return {k: torch.randn(*shape, generator=generator).to(dtype) for k, shape in shapes.items()} | others
+            return {k: torch.randn(tuple(shape), generator=generator).to(dtype) for k, shape in shapes.items()} | others
 
         return inputs
 

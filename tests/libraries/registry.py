@@ -7,6 +7,7 @@ import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 from tests.libraries.case import Case
 
@@ -17,7 +18,7 @@ def nothing() -> None:
 
 @dataclass(frozen=True)
 class Library:
-    """`environment` is set and `prepare` called once in a process, before the library is imported.
+    """`environment` is set and `prepare` called once in a process, before the cases are loaded.
 
     Both are what a user without a GPU does as well; docs/libraries.md says so for each library.
     """
@@ -44,8 +45,18 @@ class Library:
         return cases
 
 
+def prepare_liger() -> None:
+    """DyT's backward makes a program for each multiprocessor of torch's GPU; here it is told of one with four."""
+    import torch
+    from liger_kernel.ops import dyt
+
+    dyt.infer_device = lambda: "cuda"
+    if not torch.cuda.is_available():
+        torch.cuda.get_device_properties = lambda device=None: SimpleNamespace(multi_processor_count=4)
+
+
 LIBRARIES: dict[str, Library] = {
-    "liger": Library("Liger-Kernel", "liger-kernel", "liger_kernel", "tests.libraries.liger_ops"),
+    "liger": Library("Liger-Kernel", "liger-kernel", "liger_kernel", "tests.libraries.liger_ops", prepare=prepare_liger),
     "fla": Library("flash-linear-attention", "flash-linear-attention", "fla", "tests.libraries.fla_ops"),
     "flag_gems": Library("FlagGems", "flag-gems", "flag_gems", "tests.libraries.flag_gems_ops"),
 }
