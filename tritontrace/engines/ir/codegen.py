@@ -22,10 +22,10 @@ from tritontrace.errors import UnsupportedOpError
 if TYPE_CHECKING:
     from tritontrace.source import SourceLocation
 
-__all__ = ["Emitter", "Lines", "Scope"]
+__all__ = ["LAZY_OPS", "Emitter", "Lines", "Scope"]
 
 _LAZY_ELEMENTS = ("i1", "i32", "i64")
-_LAZY_OPS = frozenset(
+LAZY_OPS = frozenset(
     {
         "tt.make_range",
         "tt.addptr",
@@ -65,7 +65,7 @@ class Lines:
 class Emitter:
     """The Python module of one kernel while it is written.
 
-    `roots` maps an entry argument to the parameter whose memory it points to. `max_block` collects the largest tile.
+    `max_block` collects the largest tile, `sites` the memory operations, `accesses` those of them that really move data.
     """
 
     def __init__(self, module: Module, kernel: str, inline_asm: Mapping[str, Callable[..., Any]] | None = None) -> None:
@@ -87,6 +87,7 @@ class Emitter:
                     self.globals[name] = value
         self.functions: list[tuple[str, SourceLocation | None]] = []
         self.sites: list[MemorySite] = []
+        self.accesses: list[MemorySite] = []
         self.max_block = 1
         self._counter = 0
         self.calling: list[str] = []
@@ -165,7 +166,7 @@ class Scope:
 
     def mark(self, values: Iterable[Value], op_name: str) -> None:
         """Note which results may be lazy."""
-        if op_name in _LAZY_OPS:
+        if op_name in LAZY_OPS:
             for value in values:
                 kind = value.type
                 if kind.shape and (kind.element in _LAZY_ELEMENTS or kind.is_pointer):
@@ -238,8 +239,10 @@ class Scope:
         self.mark(op.results, op.name)
         return f"[{', '.join(self.name(r) for r in op.results)}] = " if op.results else ""
 
-    def site(self, op: Op, kind: Type, pointer: Value | None, block: tuple[int, ...] | None = None) -> str:
-        """A `MemorySite` for a memory op that moves elements of `kind`; returns its name."""
+    def site(
+        self, op: Op, kind: Type, pointer: Value | None, block: tuple[int, ...] | None = None, probe: bool = False
+    ) -> str:
+        """A `MemorySite` for a memory op that moves elements of `kind`; returns its name. A `probe` moves none."""
         emitter = self.emitter
         where = self.location(op)
         element = kind.element
@@ -248,6 +251,8 @@ class Scope:
         event.parameter = self.root(pointer) if pointer is not None else None
         site = MemorySite(event, element)
         emitter.sites.append(site)
+        if not probe:
+            emitter.accesses.append(site)
         return emitter.bind(f"S{event.id}", site)
 
     def event_site(self, op: Op, where: OpLocation, block: tuple[int, ...], element: str) -> events.Site:

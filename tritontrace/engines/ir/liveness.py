@@ -11,22 +11,24 @@ from typing import TypeVar
 
 from tritontrace.engines.ir.tree import Block, Function, Op, Region, Value
 
-__all__ = ["remove_dead"]
+__all__ = ["STRUCTURED", "Liveness", "remove_dead"]
 
-_STRUCTURED = frozenset({"scf.for", "scf.if", "scf.while"})
+STRUCTURED = frozenset({"scf.for", "scf.if", "scf.while"})
 _T = TypeVar("_T")
 
 
 def remove_dead(function: Function, removable: Callable[[Op], bool]) -> None:
     """Take out of `function`, in place, the ops that are `removable` (pure) and whose results nothing live uses."""
-    _Liveness(function, removable).run()
+    Liveness(function, removable).run()
 
 
 def _terminator(region: Region) -> Op:
     return region.block.ops[-1]
 
 
-class _Liveness:
+class Liveness:
+    """What of a function is needed; `run` takes the rest out, in place, and returns the operations that stay."""
+
     def __init__(self, function: Function, removable: Callable[[Op], bool]) -> None:
         self.function = function
         self.removable = removable
@@ -37,13 +39,14 @@ class _Liveness:
         self.parent_of: dict[Block, Op | None] = {}
         self.incoming: dict[Block, list[list[Value]]] = {}  # block -> what each branch to it passes
 
-    def run(self) -> None:
+    def run(self) -> set[Op]:
         for argument in self.function.arguments:
             self.live.add(argument)
         self.mark_roots(self.function.body, None)
         while self.work:
             self.follow(self.work.pop())
         self.sweep(self.function.body, None)
+        return self.kept
 
     # -- marking
     def use(self, value: Value) -> None:
@@ -53,7 +56,7 @@ class _Liveness:
 
     def mark_roots(self, region: Region, parent: Op | None) -> None:
         # a structured region's terminator only passes values on; they live if what they are passed to lives
-        structured = parent is not None and parent.name in _STRUCTURED
+        structured = parent is not None and parent.name in STRUCTURED
         for block in region.blocks:
             self.parent_of[block] = parent
             last = block.ops[-1] if structured else None
@@ -63,7 +66,7 @@ class _Liveness:
                     self.incoming.setdefault(successor.block, []).append(successor.arguments)
                 for inner in op.regions:
                     self.mark_roots(inner, op)
-                if op is not last and op.name not in _STRUCTURED and not self.removable(op):
+                if op is not last and op.name not in STRUCTURED and not self.removable(op):
                     self.keep(op)
 
     def keep(self, op: Op) -> None:
@@ -103,7 +106,7 @@ class _Liveness:
         if owner is None:
             return
         parent = self.parent_of[owner]
-        if parent is None or parent.name not in _STRUCTURED:
+        if parent is None or parent.name not in STRUCTURED:
             for arguments in self.incoming.get(owner, ()):
                 self.use(arguments[index])
             return
@@ -127,7 +130,7 @@ class _Liveness:
 
     # -- sweeping
     def sweep(self, region: Region, parent: Op | None) -> None:
-        structured = parent is not None and parent.name in _STRUCTURED
+        structured = parent is not None and parent.name in STRUCTURED
         for block in region.blocks:
             last = block.ops[-1] if structured else None
             kept = [op for op in block.ops if op in self.kept or op is last]
@@ -146,7 +149,7 @@ class _Liveness:
 
     def prune(self, op: Op) -> None:
         """Take the dead carried values and results out of a structured op."""
-        if op.name not in _STRUCTURED:
+        if op.name not in STRUCTURED:
             return
         if op.name == "scf.if":
             alive = [i for i, result in enumerate(op.results) if result in self.live]

@@ -12,7 +12,7 @@ from tritontrace.engines.ir.descriptors import Descriptor
 from tritontrace.engines.ir.runtime import Frame, MemorySite, address_form, mask_form
 from tritontrace.engines.ir.values import dense
 
-__all__ = ["atomic_cas", "atomic_rmw", "load", "load_tile", "store", "store_tile"]
+__all__ = ["atomic_cas", "atomic_rmw", "load", "load_tile", "probe", "probe_rows", "probe_tile", "store", "store_tile"]
 
 
 def _tensor(frame: Frame, site: MemorySite, pointer: Any) -> str | None:
@@ -51,6 +51,31 @@ def store(frame: Frame, site: MemorySite, pointer: Any, value: Any, mask: Any = 
     if not replaced:
         access.write(frame, site, pointer, value, mask)
     rt.after(event)
+
+
+def probe(frame: Frame, site: MemorySite, kind: Any, pointer: Any, mask: Any = None, *extra: Any) -> None:
+    """An access that is told and not made; `kind` is the event's class, `extra` what a class wants besides."""
+    rt = frame.rt
+    if not (rt.on_load if kind is events.Load else rt.on_store if kind is events.Store else rt.on_atomic):
+        return
+    mask = access.simplify_mask(mask)
+    event = kind(rt.launch, site.event, frame, address_form(pointer), mask_form(mask), _tensor(frame, site, pointer), *extra)
+    rt.before(event)
+    rt.after(event)
+
+
+def probe_tile(
+    frame: Frame, site: MemorySite, kind: Any, descriptor: Descriptor, offsets: list[Any] | None, checked: Any, *extra: Any
+) -> None:
+    """`probe` of a descriptor's or block pointer's tile."""
+    pointer, mask = descriptor.tile(descriptor.offsets if offsets is None else offsets, checked)
+    probe(frame, site, kind, pointer, mask, *extra)
+
+
+def probe_rows(frame: Frame, site: MemorySite, kind: Any, descriptor: Descriptor, rows: Any, column: Any) -> None:
+    """`probe` of a descriptor's gather or scatter."""
+    pointer, mask = descriptor.rows(rows, column)
+    probe(frame, site, kind, pointer, mask)
 
 
 def _shaped(value: Any, site: MemorySite) -> Any:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritontrace.engines.ir import compute_ops, numerics, schedule
-from tritontrace.engines.ir.codegen import Emitter, Lines, Scope, seed_block_roots
+from tritontrace.engines.ir.codegen import LAZY_OPS, Emitter, Lines, Scope, seed_block_roots
 from tritontrace.engines.ir.descriptors import Descriptor
 from tritontrace.engines.ir.flatten import FlatBlock, Flattener, has_wait
 from tritontrace.engines.ir.frontend import Lowered, Slot, lower
 from tritontrace.engines.ir.optimizer import optimize
 from tritontrace.engines.ir.parser import parse
+from tritontrace.engines.ir.runtime import MemorySite
+from tritontrace.engines.ir.slicing import slice_accesses, widest
 from tritontrace.engines.ir.tree import Function, Module, Type, Value, walk
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ class Program:
 
     `names` are the entry arguments' names in the environment of flat code. `locations[i]` is the kernel line that line
     ``i + 1`` of `source` was written for. `max_block` is the number of elements of the largest tile.
+    `sites` are its memory operations. In a slice, `reads` are the loads whose data decides addresses, masks or control flow, and
+    `acts` is True if an atomic's result does, so that nothing less than executing the kernel tells what it accesses.
     """
 
     kernel_name: str
@@ -47,6 +51,9 @@ class Program:
     slots: tuple[Slot, ...]
     max_block: int
     globals_check: Callable[[], None]
+    sites: list[MemorySite]
+    reads: list[MemorySite]
+    acts: bool
 
     def arguments(self, bound: BoundLaunch) -> list[Any]:
         """The entry function's arguments as values of one program for all (``[1]`` arrays, descriptors)."""
@@ -100,14 +107,21 @@ def _descriptor(value: Any, kind: Type) -> Descriptor:
     return Descriptor(base, shape, strides, block.shape, numerics.element_bytes(block.element), padding)
 
 
-def compile_program(bound: BoundLaunch, inline_asm: Mapping[str, Callable[..., Any]] | None = None) -> Program:
-    """Lower, parse, optimize and write the kernel of `bound`.
+def compile_program(
+    bound: BoundLaunch, inline_asm: Mapping[str, Callable[..., Any]] | None = None, sliced: bool = False
+) -> Program:
+    """Lower, parse, optimize and write the kernel of `bound`, or only the slice of it that decides its accesses.
 
     Raises Triton's own errors from the frontend and `UnsupportedOpError` for an operation that the engine lacks.
     """
     lowered = lower(bound)
     module = optimize(parse(lowered.text), lowered.entry)
-    return _write(bound, lowered, module, inline_asm)
+    if sliced:
+        slice_accesses(module)
+    program = _write(bound, lowered, module, inline_asm)
+    if sliced:
+        program.max_block = widest(module, LAZY_OPS)
+    return program
 
 
 def _write(bound: BoundLaunch, lowered: Lowered, module: Module, inline_asm: Mapping[str, Callable[..., Any]] | None) -> Program:
@@ -154,6 +168,9 @@ def _write(bound: BoundLaunch, lowered: Lowered, module: Module, inline_asm: Map
         slots=lowered.slots,
         max_block=emitter.max_block,
         globals_check=lowered.globals_check,
+        sites=emitter.sites,
+        reads=[site for site in emitter.accesses if "load" in site.event.op or "gather" in site.event.op],
+        acts=any("atomic" in site.event.op for site in emitter.accesses),
     )
 
 

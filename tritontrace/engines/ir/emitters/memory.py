@@ -8,15 +8,17 @@ from tritontrace.engines.ir.codegen import Lines, Scope
 from tritontrace.engines.ir.emitters.registry import array_list, assign, integer, operation
 from tritontrace.engines.ir.tree import Op, Type
 
-_SEMANTICS = {1: "relaxed", 2: "acquire", 3: "release", 4: "acq_rel"}
-_SCOPES = {1: "gpu", 2: "cta", 3: "sys"}
+SEMANTICS = {1: "relaxed", 2: "acquire", 3: "release", 4: "acq_rel"}
+SCOPES = {1: "gpu", 2: "cta", 3: "sys"}
 
 
-def _is_block_pointer(kind: Type) -> bool:
+def is_block_pointer(kind: Type) -> bool:
+    """True for the type of a block pointer (triton 3.6)."""
     return kind.is_pointer and kind.element.startswith("ptr<tensor")
 
 
-def _checked(op: Op) -> tuple[int, ...]:
+def checked_axes(op: Op) -> tuple[int, ...]:
+    """The axes along which an access through a block pointer is checked against its shape."""
     return tuple(int(i) for i in op.attributes.get("boundaryCheck") or ())
 
 
@@ -25,10 +27,10 @@ def _load(scope: Scope, op: Op, lines: Lines) -> None:
     pointer = op.operands[0]
     kind = op.results[0].type
     site = scope.site(op, kind, pointer)
-    if _is_block_pointer(pointer.type):
+    if is_block_pointer(pointer.type):
         padding = op.attributes.get("padding")
         fill = "nan" if padding is not None and int(padding) == 2 else "zero"
-        text = f"load_tile(F, {site}, {scope.name(pointer)}, None, {_checked(op)}, {fill!r})"
+        text = f"load_tile(F, {site}, {scope.name(pointer)}, None, {checked_axes(op)}, {fill!r})"
     else:
         sizes = op.attributes.get("operandSegmentSizes") or [1, int(len(op.operands) > 1), int(len(op.operands) > 2)]
         mask = scope.name(op.operands[1]) if sizes[1] else "None"
@@ -41,8 +43,8 @@ def _load(scope: Scope, op: Op, lines: Lines) -> None:
 def _store(scope: Scope, op: Op, lines: Lines) -> None:
     pointer, value = op.operands[:2]
     site = scope.site(op, value.type, pointer)
-    if _is_block_pointer(pointer.type):
-        text = f"store_tile(F, {site}, {scope.name(pointer)}, None, {scope.array(value)}, {_checked(op)})"
+    if is_block_pointer(pointer.type):
+        text = f"store_tile(F, {site}, {scope.name(pointer)}, None, {scope.array(value)}, {checked_axes(op)})"
     else:
         mask = scope.name(op.operands[2]) if len(op.operands) > 2 else "None"
         text = f"store(F, {site}, {scope.name(pointer)}, {scope.array(value)}, {mask})"
@@ -56,7 +58,7 @@ def _atomic_rmw(scope: Scope, op: Op, lines: Lines) -> None:
     mask = scope.name(op.operands[2]) if len(op.operands) > 2 else "None"
     name = RMW_NAMES[integer(op, "atomic_rmw_op")]
     used = scope.uses.get(op.results[0], 0) > 0
-    sem, where = _SEMANTICS.get(integer(op, "sem", 4), "acq_rel"), _SCOPES.get(integer(op, "scope", 1), "gpu")
+    sem, where = SEMANTICS.get(integer(op, "sem", 4), "acq_rel"), SCOPES.get(integer(op, "scope", 1), "gpu")
     text = f"atomic_rmw(F, {site}, {name!r}, {scope.name(pointer)}, {scope.array(value)}, {mask}, {used}, {sem!r}, {where!r})"
     assign(scope, op, lines, text)
 
@@ -65,7 +67,7 @@ def _atomic_rmw(scope: Scope, op: Op, lines: Lines) -> None:
 def _atomic_cas(scope: Scope, op: Op, lines: Lines) -> None:
     pointer, compare, value = op.operands
     site = scope.site(op, value.type, pointer)
-    sem, where = _SEMANTICS.get(integer(op, "sem", 4), "acq_rel"), _SCOPES.get(integer(op, "scope", 1), "gpu")
+    sem, where = SEMANTICS.get(integer(op, "sem", 4), "acq_rel"), SCOPES.get(integer(op, "scope", 1), "gpu")
     text = f"atomic_cas(F, {site}, {scope.name(pointer)}, {scope.array(compare)}, {scope.array(value)}, {sem!r}, {where!r})"
     assign(scope, op, lines, text)
 
@@ -125,13 +127,14 @@ def _descriptor_store(scope: Scope, op: Op, lines: Lines) -> None:
         lines.add(f"store_tile({place}, None)", op.location.location)
     else:
         kind = value.type.element
-        lines.add(f"reduce_tile({place}, {_reduce_kind(integer(op, 'kind'), kind)!r})", op.location.location)
+        lines.add(f"reduce_tile({place}, {reduce_kind(integer(op, 'kind'), kind)!r})", op.location.location)
 
 
 _DESCRIPTOR_REDUCE = {1: "add", 2: "min", 3: "max", 4: "inc", 5: "dec", 6: "and", 7: "or", 8: "xor"}
 
 
-def _reduce_kind(code: int, element: str) -> str:
+def reduce_kind(code: int, element: str) -> str:
+    """The atomic operation of a ``tt.descriptor_reduce``."""
     name = _DESCRIPTOR_REDUCE.get(code, "add")
     return "fadd" if name == "add" and element[0] in "fb" else name
 
