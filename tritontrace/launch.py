@@ -62,7 +62,7 @@ class Launch:
     `index` counts a session's launches from 0. `grid` is always three entries. `arguments` maps parameter names to
     `ArgumentInfo` (tuples of tensors are flattened to ``"name.0"``, ``"name.1"``). `options` are the compile options
     (``num_warps`` ...) that the launch named. `config` is the chosen `triton.Config`'s keyword dictionary under an autotuner.
-    `completed` is True once every program has run to its end. `error` is the exception that ended it, if any.
+    `completed` is True once every program has run to its end, `dry` if the launch was only analysed, nothing executed. `error` is the exception that ended it, if any.
     `records` maps a client's name to what its `finalize` returned.
     """
 
@@ -79,6 +79,7 @@ class Launch:
     trial: bool = False
     warmup: bool = False
     completed: bool = False
+    dry: bool = False
     error: BaseException | None = None
     trials: list[Launch] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -95,7 +96,7 @@ class Launch:
             raise KeyError(f"launch of {self.kernel_name!r} has no argument {name!r}; it has {list(self.arguments)}") from None
 
     def __repr__(self) -> str:
-        state = "completed" if self.completed else "warmup" if self.warmup else "not completed"
+        state = "completed" if self.completed else "dry run" if self.dry else "warmup" if self.warmup else "not completed"
         found = f", {len(self.findings)} finding{'s' if len(self.findings) != 1 else ''}" if self.findings else ""
         return f"<Launch {self.index} of {self.kernel_name} grid={self.grid} {state}{found}>"
 
@@ -121,6 +122,7 @@ class Launch:
             "trial": self.trial,
             "warmup": self.warmup,
             "completed": self.completed,
+            "dry": self.dry,
             "error": None if self.error is None else f"{type(self.error).__name__}: {self.error}",
             "trials": [trial.to_dict() for trial in self.trials],
             "findings": [finding.to_dict() for finding in self.findings],

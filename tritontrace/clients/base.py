@@ -65,6 +65,12 @@ class Client:
     handles_out_of_bounds: ClassVar[bool] = False
     """True if the client reports accesses outside of the known memory; otherwise such a launch raises at its end."""
 
+    dry_run: bool = False
+    """True if the client wants no execution: where all clients of a launch do, it is told of every access and none is made.
+
+    Arguments may then be fake tensors (of torch's ``FakeTensorMode``, or on the meta device), and nothing is written. Events
+    carry no values. What decides an access by data (an index tensor) is really read."""
+
     analyses_all_configs: ClassVar[bool] = False
     """True to have every config of an autotuned kernel run under this client (on copies of the tensors)."""
 

@@ -34,6 +34,11 @@ class Sanitizer(Client):
     storage is allowed. A pointer whose argument is not known (one read from memory) may touch any tensor argument,
     registered memory and live torch storages.
 
+    With ``dry_run=True`` nothing is executed and no value computed, unless another client of the launch wants that: only
+    addresses, masks and control flow are followed, for every program. The arguments may be fake tensors (``FakeTensorMode``,
+    ``torch.device("meta")``). Index tensors that decide addresses are really read; a kernel that computes its addresses from
+    what it wrote itself, or waits for flags, is executed on copies.
+
     The engine performs no access outside known memory: such a load gives `other` or 0, such a store writes nothing.
     """
 
@@ -43,10 +48,11 @@ class Sanitizer(Client):
     analyses_all_configs = True
     """A config that only the tuner would choose elsewhere may be the faulty one."""
 
-    def __init__(self, bounds: Literal["view", "storage"] = "view") -> None:
+    def __init__(self, bounds: Literal["view", "storage"] = "view", *, dry_run: bool = False) -> None:
         if bounds not in ("view", "storage"):
             raise ValueError(f"bounds must be 'view' or 'storage', not {bounds!r}")
         self.bounds = bounds
+        self.dry_run = dry_run
         self._launch: Launch | None = None
         self._extents: dict[str, Extent | None] = {}
         self._faults: dict[tuple[int, str | None], _Faults] = {}

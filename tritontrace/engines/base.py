@@ -53,6 +53,7 @@ class LaunchHooks:
 class EngineRun:
     """One execution of a grid: everything that belongs to it and to no other launch.
 
+    `dry`: tell of every access and make none, but those whose data decides what is accessed.
     `strict_bounds`: raise `OutOfBoundsError` at the end if an access left the known memory (no sanitizer listens).
     """
 
@@ -64,6 +65,7 @@ class EngineRun:
     strict_bounds: bool = True
     max_steps: int | None = None
     programs: Any = None
+    dry: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -76,6 +78,13 @@ class Engine(Protocol):
         """Compile (or find in the cache) what `run` needs; raises before anything was written to memory.
 
         `inline_asm` maps the text of inline assembly to a Python callback of numpy arrays.
+        """
+
+    def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int]) -> bool:
+        """Prepare a dry run; False if only executing the kernel tells what it accesses (flags, data that it writes itself).
+
+        `storages` gives the storage address of every tensor argument. Raises `UnsupportedOpError` if data of a tensor that
+        has none (`bound.phantoms`) is needed.
         """
 
     def run(self, run: EngineRun) -> None:

@@ -7,7 +7,7 @@ import inspect
 import operator
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
@@ -16,6 +16,9 @@ from tritontrace.kernels import compat
 from tritontrace.kernels.targets import Target, backend_for
 from tritontrace.kernels.weak import WeakIdentityMap, identity_token
 from tritontrace.launch import ArgumentInfo
+
+if TYPE_CHECKING:
+    from tritontrace.engines.phantom import Phantoms
 
 __all__ = ["BoundLaunch", "Leaf", "argument_infos", "bind", "grid", "hide_functions", "reveal_functions"]
 
@@ -52,6 +55,8 @@ class BoundLaunch:
     debug: bool
     key: Hashable
     leaves: tuple[Leaf, ...]
+    phantoms: Phantoms | None = None
+    """The addresses of a dry run's tensors that have no memory."""
 
     def compile_options(self) -> dict[str, Any]:
         """The keyword arguments for the ``parse_options`` of the target's backend."""
@@ -289,14 +294,14 @@ def argument_infos(bound: BoundLaunch) -> dict[str, ArgumentInfo]:
     """The arguments of a launch described for its record, without holding a tensor; tuples are flattened."""
     infos: dict[str, ArgumentInfo] = {}
     for name, value in bound.values.items():
-        _describe(name, bound.signature[name], value, infos)
+        _describe(name, bound.signature[name], value, infos, bound.phantoms)
     return infos
 
 
-def _describe(name: str, kind: Any, value: Any, infos: dict[str, ArgumentInfo]) -> None:
+def _describe(name: str, kind: Any, value: Any, infos: dict[str, ArgumentInfo], phantoms: Phantoms | None) -> None:
     if isinstance(value, (tuple, list)) and not isinstance(kind, str):
         for index, (item_kind, item) in enumerate(zip(kind, value, strict=True)):
-            _describe(f"{name}.{index}", item_kind, item, infos)
+            _describe(f"{name}.{index}", item_kind, item, infos, phantoms)
         return
     plain = type(value)
     if plain is int or plain is bool or plain is str or value is None:
@@ -311,7 +316,12 @@ def _describe(name: str, kind: Any, value: Any, infos: dict[str, ArgumentInfo]) 
         value = compat.constexpr_value(value)
         infos[name] = ArgumentInfo(name, kind, value if value is None or isinstance(value, (int, float, str)) else repr(value))
         return
-    storage = tensor.untyped_storage()
+    place = None if phantoms is None else phantoms.storage(tensor)
+    if phantoms is not None and place is not None:
+        data_ptr, (storage_ptr, storage_bytes) = phantoms.address(tensor) or 0, place
+    else:
+        storage = tensor.untyped_storage()
+        data_ptr, storage_ptr, storage_bytes = tensor.data_ptr(), storage.data_ptr(), storage.nbytes()
     shape, stride, dtype = tensor.shape, tensor.stride(), tensor.dtype
     if tensor is not value:
         shape, stride, dtype = value.shape, getattr(value, "strides", stride), getattr(value, "dtype", dtype)
@@ -322,9 +332,9 @@ def _describe(name: str, kind: Any, value: Any, infos: dict[str, ArgumentInfo]) 
         stride=tuple(stride),
         dtype=_text(dtype),
         device=_text(tensor.device),
-        data_ptr=tensor.data_ptr(),
-        storage_ptr=storage.data_ptr(),
-        storage_bytes=storage.nbytes(),
+        data_ptr=data_ptr,
+        storage_ptr=storage_ptr,
+        storage_bytes=storage_bytes,
         element_bytes=tensor.element_size(),
     )
 

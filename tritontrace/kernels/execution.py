@@ -45,7 +45,8 @@ def describe(views: Sequence[View], bound: BoundLaunch, grid: tuple[int, int, in
 class Execution:
     """One run of a grid: the clients of all `views` observe it, and none of them is left unfinalized.
 
-    `memory` makes the address space; `around` (Triton's launch hooks) is entered around the grid.
+    `memory` makes the address space; `around` (Triton's launch hooks) is entered around the grid. A `dry` run only tells of
+    the accesses.
     """
 
     views: Sequence[View]
@@ -57,6 +58,7 @@ class Execution:
     max_steps: int | None = None
     programs: Any = None
     strict_bounds: bool = True
+    dry: bool = False
 
     def run(self, prelude: Callable[[ClientManager], None] | None = None) -> None:
         """Opens the clients, calls `prelude` (the warmup vote), runs the grid, finalizes; raises the first error."""
@@ -103,6 +105,7 @@ class Execution:
                     strict_bounds=self.strict_bounds,
                     max_steps=self.max_steps,
                     programs=self.programs,
+                    dry=self.dry,
                 )
             )
         finally:

@@ -50,6 +50,10 @@ class Conductor(Protocol):
     def in_trial(self) -> bool:
         """True inside a trial."""
 
+    @property
+    def dry(self) -> bool:
+        """True if the launch is only analysed: hooks must not reach the user's tensors."""
+
     def to_analyse(self, tuned: Tuned) -> frozenset[int]:
         """The scopes with a client that wants every config analysed and has not had it for this tuning key."""
 
@@ -157,6 +161,9 @@ class AutotunerCopy(_LayerCopy, Autotuner):  # type: ignore[misc]  # triton ship
             return self._compile(args, kwargs, every=conductor.compiling)
         config, tuned_now = self._choose(args, kwargs)
         self.best_config = config
+        if conductor.dry and self._has_hooks(config):
+            args, kwargs = _copied(args, kwargs, Copier())
+            self.nargs = dict(zip(self.arg_names, args, strict=False))
         if tuned_now:
             # As Triton after tuning: only a launch that has just tuned resets, and nothing is restored after it.
             self.pre_hook(self._full(kwargs, config), reset_only=True)
@@ -252,10 +259,9 @@ class AutotunerCopy(_LayerCopy, Autotuner):  # type: ignore[misc]  # triton ship
         nargs = self.nargs
         try:
             with conductor.trial(config, analysing) as executed:
-                if executed or self._has_hooks(config):
+                if (executed and not conductor.dry) or self._has_hooks(config):
                     copier = Copier()
-                    args = tuple(copier(value) for value in args)
-                    kwargs = {name: value if name in LAUNCH_WORDS else copier(value) for name, value in kwargs.items()}
+                    args, kwargs = _copied(args, kwargs, copier)
                     conductor.private_storages(copier)
                 # The hooks see the very objects that the kernel gets.
                 self.nargs = dict(zip(self.arg_names, args, strict=False))
@@ -306,13 +312,17 @@ class AutotunerCopy(_LayerCopy, Autotuner):  # type: ignore[misc]  # triton ship
     def _compile_one(self, config: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if config.pre_hook is not None and self._tritontrace.conductor.compiling:
             # It may set what the compile depends on, such as a descriptor's block shape; on copies, as nothing runs.
-            copier = Copier()
-            args = tuple(copier(value) for value in args)
-            kwargs = {name: value if name in LAUNCH_WORDS else copier(value) for name, value in kwargs.items()}
+            args, kwargs = _copied(args, kwargs, Copier())
             named = dict(zip(self.arg_names, args, strict=False))
             config.pre_hook({**named, **kwargs, **config.all_kwargs()})
         with self._tritontrace.conductor.configured(config):
             return self.fn.run(*args, **kwargs, **config.all_kwargs())
+
+
+def _copied(args: tuple[Any, ...], kwargs: dict[str, Any], copier: Copier) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A launch's arguments with the tensors copied."""
+    words = {name: value if name in LAUNCH_WORDS else copier(value) for name, value in kwargs.items()}
+    return tuple(copier(value) for value in args), words
 
 
 class Chain:

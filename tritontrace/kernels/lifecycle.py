@@ -20,6 +20,7 @@ from tritontrace import engines
 from tritontrace.clients.base import Client, ClientManager
 from tritontrace.engines.base import Engine
 from tritontrace.engines.memory import AddressSpace
+from tritontrace.engines.phantom import PhantomMemory, Phantoms
 from tritontrace.errors import UntraceableLaunchError
 from tritontrace.findings import Finding
 from tritontrace.kernels import arguments, binding, compat
@@ -127,6 +128,8 @@ class _UserLaunch:
         self.kernel = chain.leaf
         self.scopes = tuple(scopes)
         self.clients: tuple[tuple[Client, ...], ...] = tuple(scope.clients for scope in scopes)
+        everyone = [client for clients in self.clients for client in clients]
+        self.dry = bool(everyone) and all(client.dry_run for client in everyone) and all(self.clients)
         self.args = args
         self.kwargs = kwargs
         self.grid = grid
@@ -269,7 +272,7 @@ class _UserLaunch:
             return self._compiled[-1]
         if self._trials:
             return self._try(bound, grid)
-        if not self.is_trial:
+        if not self.is_trial and not self.dry:
             call_pre_run_hooks(self.kernel, args, kwargs)
         return self._warm_up(bound) if warmup else self._run(bound, grid)
 
@@ -279,6 +282,9 @@ class _UserLaunch:
         """The run of the user's launch, on the user's memory."""
         views = self._take()
         shape = arguments.grid(grid, bound)
+        if self.dry:
+            self._analyse(views, bound, shape)
+            return self._result(bound)
         describe(views, bound, shape, self._config())
         compiled = self._result(bound)
         self.engine.prepare(bound)
@@ -292,6 +298,27 @@ class _UserLaunch:
             lambda manager: self._vote(manager, views)
         )
         return compiled
+
+    def _analyse(self, views: Sequence[View], bound: BoundLaunch, shape: tuple[int, int, int]) -> None:
+        """A dry run: clients are told of every access; the user's memory is at most read."""
+        phantoms = Phantoms(_values(bound))
+        bound.phantoms = phantoms or None
+        describe(views, bound, shape, self._config())
+        for view in views:
+            view.launch.dry = True
+        storages = {name: info.storage_ptr for name, info in views[0].launch.arguments.items() if info.is_tensor}
+        sliced = self.engine.dry_form(bound, storages)
+
+        def memory() -> AddressSpace:
+            if sliced:
+                return PhantomMemory.for_dry_run(_values(bound), self._registered(), phantoms)
+            return PrivateMemory.for_trial(_values(bound), self._registered(), frozenset())
+
+        execution = self._execution(views, bound, shape, memory, nullcontext)
+        execution.dry = sliced
+        execution.run(lambda manager: self._vote(manager, views))
+        for view in views:
+            view.launch.completed = False  # on the user's memory nothing has run
 
     def _try(self, bound: BoundLaunch, grid: Any) -> CompiledLaunch:
         """A trial: a Launch of its own below every scope's Launch, on memory of its own, for the clients that ask."""
@@ -312,6 +339,10 @@ class _UserLaunch:
             views.append(View(view.scope, own, asking if view.scope.id in trial.analysing else ()))
         try:
             shape = arguments.grid(grid, bound)
+            if self.dry:
+                if trial.executed:
+                    self._analyse(views, bound, shape)
+                return self._result(bound)
             describe(views, bound, shape, self._config())
             self.engine.prepare(bound)
             if trial.executed:

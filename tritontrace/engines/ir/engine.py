@@ -11,7 +11,8 @@ import numpy as np
 from tritontrace.engines.ir.program import Program, compile_program
 from tritontrace.engines.ir.runtime import Frame, Runtime
 from tritontrace.engines.ir.schedule import Scheduler
-from tritontrace.errors import KernelError, TritonTraceError
+from tritontrace.engines.memory import tensors_of
+from tritontrace.errors import KernelError, TritonTraceError, UnsupportedOpError
 from tritontrace.forking import fork_safe
 from tritontrace.kernels.weak import WeakIdentityMap
 
@@ -26,6 +27,9 @@ __all__ = ["IREngine"]
 CHUNK_ELEMENTS = 1 << 16
 """Elements of the largest tile that one batch holds: a few values of this size fit in a core's caches."""
 
+SLICE_ELEMENTS = 1 << 20
+"""The same for a slice, which holds few arrays of that size."""
+
 _programs: WeakIdentityMap[dict[Hashable, Program]] = WeakIdentityMap()
 _lock = fork_safe(threading.Lock())
 
@@ -35,8 +39,8 @@ class IREngine:
 
     name = "ir"
 
-    def prepare(self, bound: BoundLaunch, inline_asm: Mapping[str, Any] | None = None) -> Program:
-        """The compiled kernel for `bound`, from the cache or made now.
+    def prepare(self, bound: BoundLaunch, inline_asm: Mapping[str, Any] | None = None, sliced: bool = False) -> Program:
+        """The compiled kernel for `bound` (or only the slice that decides its accesses), from the cache or made now.
 
         Raises Triton's errors from its frontend, `UnsupportedOpError`, and Triton's own `RuntimeError` if a global that the
         kernel was compiled with has changed since.
@@ -45,18 +49,50 @@ class IREngine:
         key: Hashable = bound.key
         if inline_asm:
             key = (key, tuple(sorted((text, id(function)) for text, function in inline_asm.items())))
+        if sliced:
+            key = (key, "sliced")
         program = programs.get(key)
         if program is None:
-            program = compile_program(bound, inline_asm)
+            program = compile_program(bound, inline_asm, sliced)
             with _lock:
                 program = programs.setdefault(key, program)
         else:
             program.globals_check()
         return program
 
+    def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int]) -> bool:
+        """See `Engine.dry_form`."""
+        program = self.prepare(bound, sliced=True)
+        if bound.phantoms is not None:
+            self._refuse_phantom_data(program, bound)
+        if program.acts:
+            return False
+        written = {site.parameter for site in program.sites if site not in program.reads and "load" not in site.event.op}
+        places = {None if name is None else storages.get(name) for name in written}
+        for site in program.reads:
+            read = None if site.parameter is None else storages.get(site.parameter)
+            if written and (read is None or read in places or None in places):
+                return False
+        return True
+
+    def _refuse_phantom_data(self, program: Program, bound: BoundLaunch) -> None:
+        """Raise if the slice reads memory that nobody has."""
+        assert bound.phantoms is not None
+        values = {leaf.name: leaf.value for leaf in bound.leaves}
+        for site in program.accesses:
+            name = site.parameter
+            tensor = next(tensors_of(values.get(name)), None) if name is not None else None
+            if tensor is None or bound.phantoms.storage(tensor) is not None:
+                raise UnsupportedOpError(
+                    f"the data of {name or 'a tensor'!r} decides where the kernel accesses memory, and a fake tensor has no "
+                    "data; pass a real tensor there (the others may stay fake)",
+                    kernel=bound.kernel_name,
+                    location=site.event.location,
+                )
+
     def run(self, run: EngineRun) -> None:
         """Execute the grid of `run`; raises what the kernel raised as `KernelError`, a client's exception as it is."""
-        program = self.prepare(run.bound, run.options.get("inline_asm"))
+        program = self.prepare(run.bound, run.options.get("inline_asm"), run.dry)
         roots = {}
         for index in program.pointer_names():
             leaf = run.bound.leaves[index]
@@ -68,7 +104,7 @@ class IREngine:
         arguments = program.arguments(run.bound)
         try:
             with np.errstate(all="ignore"):
-                self._execute(program, rt, arguments, run.programs)
+                self._execute(program, rt, arguments, run.programs, SLICE_ELEMENTS if run.dry else CHUNK_ELEMENTS)
         except TritonTraceError:
             raise
         except Exception as error:
@@ -79,12 +115,12 @@ class IREngine:
                 kernel=run.launch.kernel_name,
                 location=program.locate(error),
             ) from error
-        run.launch.completed = True
+        run.launch.completed = not run.dry
         if run.strict_bounds:
             rt.raise_out_of_bounds()
 
-    def _execute(self, program: Program, rt: Runtime, arguments: list[Any], programs: Any) -> None:
-        frames = _chunks(rt, program.max_block, programs)
+    def _execute(self, program: Program, rt: Runtime, arguments: list[Any], programs: Any, elements: int) -> None:
+        frames = _chunks(rt, max(1, elements // program.max_block), programs)
         if program.entry is not None:
             entry = program.entry
             for frame in frames:
@@ -94,16 +130,14 @@ class IREngine:
         Scheduler(rt, program.blocks).run((frame, dict(zip(names, arguments))) for frame in frames)
 
 
-def _chunks(rt: Runtime, max_block: int, programs: Any) -> Iterator[Frame]:
+def _chunks(rt: Runtime, size: int, programs: Any) -> Iterator[Frame]:
     x, y, z = rt.grid
     if programs is None:
         total = x * y * z
-        size = max(1, CHUNK_ELEMENTS // max_block)
         for start in range(0, total, size):
             yield rt.frame(np.arange(start, min(total, start + size), dtype=np.int64))
         return
     wanted = sorted({a + x * (b + y * c) for a, b, c in programs if 0 <= a < x and 0 <= b < y and 0 <= c < z})
     if wanted:
-        size = max(1, CHUNK_ELEMENTS // max_block)
         for start in range(0, len(wanted), size):
             yield rt.frame(np.array(wanted[start : start + size], np.int64))

@@ -20,8 +20,10 @@ from tritontrace.engines.ir.parser import parse
 from tritontrace.engines.ir.runtime import MemorySite
 from tritontrace.engines.ir.slicing import slice_accesses, widest
 from tritontrace.engines.ir.tree import Function, Module, Type, Value, walk
+from tritontrace.engines.memory import tensors_of
 
 if TYPE_CHECKING:
+    from tritontrace.engines.phantom import Phantoms
     from tritontrace.kernels.arguments import BoundLaunch
     from tritontrace.source import SourceLocation
 
@@ -36,7 +38,7 @@ class Program:
 
     `names` are the entry arguments' names in the environment of flat code. `locations[i]` is the kernel line that line
     ``i + 1`` of `source` was written for. `max_block` is the number of elements of the largest tile.
-    `sites` are its memory operations. In a slice, `reads` are the loads whose data decides addresses, masks or control flow, and
+    `sites` are its memory operations, `accesses` those that are really made. In a slice, `reads` are the loads whose data decides addresses, masks or control flow, and
     `acts` is True if an atomic's result does, so that nothing less than executing the kernel tells what it accesses.
     """
 
@@ -52,6 +54,7 @@ class Program:
     max_block: int
     globals_check: Callable[[], None]
     sites: list[MemorySite]
+    accesses: list[MemorySite]
     reads: list[MemorySite]
     acts: bool
 
@@ -61,14 +64,14 @@ class Program:
         for kind, (index, part) in zip(self.types, self.slots, strict=True):
             leaf = bound.leaves[index]
             if part == "value":
-                out.append(_scalar(leaf.value, kind))
+                out.append(_scalar(leaf.value, kind, bound.phantoms))
             elif part == "desc":
-                out.append(_descriptor(leaf.value, kind))
+                out.append(_descriptor(leaf.value, kind, bound.phantoms))
             else:
                 assert isinstance(part, tuple)  # the only other form of a slot
                 where, axis = part
                 values = leaf.value.shape if where == "shape" else leaf.value.strides
-                out.append(_scalar(int(values[axis]), kind))
+                out.append(_scalar(int(values[axis]), kind, None))
         return out
 
     def pointer_names(self) -> set[int]:
@@ -84,9 +87,16 @@ class Program:
         return found
 
 
-def _scalar(value: Any, kind: Type) -> Any:
+def _address(value: Any, phantoms: Phantoms | None) -> int:
+    made_up = None
+    if phantoms is not None:
+        made_up = next((phantoms.address(tensor) for tensor in tensors_of(value)), None)
+    return int(value.data_ptr()) if made_up is None else made_up
+
+
+def _scalar(value: Any, kind: Type, phantoms: Phantoms | None) -> Any:
     if kind.is_pointer:
-        address = value if isinstance(value, int) else value.data_ptr()
+        address = value if isinstance(value, int) else _address(value, phantoms)
         return np.array([address], np.uint64).view(np.int64)
     dtype = numerics.compute_dtype(kind.element)
     if dtype.kind == "b":
@@ -98,12 +108,12 @@ def _scalar(value: Any, kind: Type) -> Any:
     return numerics.round_to(np.array([float(value)], dtype), kind.element)
 
 
-def _descriptor(value: Any, kind: Type) -> Descriptor:
+def _descriptor(value: Any, kind: Type, phantoms: Phantoms | None) -> Descriptor:
     block = kind.block
     padding = "nan" if getattr(value, "padding", "zero") == "nan" else "zero"
     shape = [np.array([int(n)]) for n in value.shape]
     strides = [np.array([int(n)]) for n in value.strides]
-    base = np.array([value.base.data_ptr()], np.uint64).view(np.int64)
+    base = np.array([_address(value.base, phantoms)], np.uint64).view(np.int64)
     return Descriptor(base, shape, strides, block.shape, numerics.element_bytes(block.element), padding)
 
 
@@ -169,6 +179,7 @@ def _write(bound: BoundLaunch, lowered: Lowered, module: Module, inline_asm: Map
         max_block=emitter.max_block,
         globals_check=lowered.globals_check,
         sites=emitter.sites,
+        accesses=emitter.accesses,
         reads=[site for site in emitter.accesses if "load" in site.event.op or "gather" in site.event.op],
         acts=any("atomic" in site.event.op for site in emitter.accesses),
     )
