@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from tritontrace import events
 from tritontrace.clients.base import Client, OpCallbacks
+from tritontrace.clients.bounds import active_bounds
 from tritontrace.clients.extents import Extent
 from tritontrace.engines.ir.values import Separable
 from tritontrace.findings import Finding
@@ -21,6 +23,9 @@ __all__ = ["Sanitizer"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+
+_SLAB = 1 << 20
+"""Lanes that are looked at one by one at a time."""
 
 _COMPACT_ABOVE = 1 << 20
 """Rows of (program, element) after which repetitions are dropped, so that a faulty loop does not fill the memory."""
@@ -97,16 +102,36 @@ class Sanitizer(Client):
         if extent.dense:
             if low.min() >= first and high.max() + size <= last:
                 return
-            suspects = np.flatnonzero((low < first) | (high + size > last))
+            suspects = self._beyond(event, np.flatnonzero((low < first) | (high + size > last)), len(low), extent)
+            if not len(suspects):
+                return
         else:
             suspects = _suspects(event, extent, (low < first) | (high + size > last))
             if not len(suspects):
                 return
-        rows, addresses, active = _rows(event, suspects, len(low))
-        outside = extent.outside(addresses, size)
-        outside = outside & active
-        if outside.any():
-            self._record(event, rows, np.broadcast_to(addresses, outside.shape), outside, event.site.parameter)
+        if len(low) != len(event):
+            suspects = np.arange(len(event))
+        # Lane by lane, a few programs at a time.
+        step = max(1, _SLAB // max(1, math.prod(event.block)))
+        for start in range(0, len(suspects), step):
+            rows, addresses, active = _rows(event, suspects[start : start + step])
+            outside = extent.outside(addresses, size)
+            outside = outside & active
+            if outside.any():
+                self._record(event, rows, np.broadcast_to(addresses, outside.shape), outside, event.site.parameter)
+
+    def _beyond(self, event: events.MemoryEvent, suspects: Int64s, known: int, extent: Extent) -> Int64s:
+        """Those of `suspects` (of the `known` programs that the bounds tell apart) whose active lanes leave a gapless `extent`."""
+        if event.mask is None:
+            return suspects
+        found = active_bounds(event, suspects if known == len(event) else None)
+        if found is None:
+            return suspects
+        low, high, some = found
+        bad = np.flatnonzero(some & ((low < extent.first) | (high + event.element_bytes > extent.last)))
+        if known == len(event):
+            return suspects[bad] if len(low) == len(suspects) else suspects[: len(suspects) * len(bad)]
+        return np.arange(known) if len(bad) else bad
 
     def _check_unknown(self, event: events.MemoryEvent) -> None:
         """An access whose pointer comes from no single argument: any known memory will do."""
@@ -123,7 +148,7 @@ class Sanitizer(Client):
         home = memory.locate(low, size)
         if bool((home >= 0).all()) and np.array_equal(home, memory.locate(high, size)):
             return
-        rows, addresses, active = _rows(event, np.arange(len(low)), len(low))
+        rows, addresses, active = _rows(event, np.arange(len(event)))
         shape = np.broadcast_shapes(addresses.shape, active.shape)
         addresses, active = np.broadcast_to(addresses, shape), np.broadcast_to(active, shape)
         outside = (memory.locate(addresses, size) < 0) & active
@@ -206,15 +231,12 @@ def _terms(form: Any) -> list[Int64s] | None:
     return terms
 
 
-def _rows(event: events.MemoryEvent, suspects: Int64s, known: int) -> tuple[Int64s, Int64s, Bools]:
+def _rows(event: events.MemoryEvent, rows: Int64s) -> tuple[Int64s, Int64s, Bools]:
     """(rows of the batch, their addresses, their active lanes) for the programs that need a closer look.
 
-    `known` is the number of programs that the event's bounds tell apart: 1 where all programs have the same.
     Addresses and lanes broadcast to ``[len(rows), *block]``; only those rows are built where the form allows it.
     """
-    count = len(event)
-    rows = suspects if known == count else np.arange(count)
-    if len(rows) == count:
+    if len(rows) == len(event):
         return rows, event.address.dense(), event.active()
     take_address = getattr(event.address, "take", None)
     mask: Any = event.mask
