@@ -262,7 +262,8 @@ class _Faults:
         self.masked = event.mask is not None
         self.count = 0
         self.lowest = self.highest = 0
-        self._pairs: list[npt.NDArray[np.int64]] = []
+        self._grid = event.launch.grid
+        self._pairs: list[tuple[Int64s, Int64s]] = []
         self._rows = 0
         self._lanes: list[Int64s] = []
         self._iterations: dict[tuple[int, ...], None] = {}
@@ -275,10 +276,11 @@ class _Faults:
         self.lowest = min(self.lowest, low) if self.count else low
         self.highest = max(self.highest, high) if self.count else high
         self.count += len(bad)
-        ids = event.programs[rows[where[0]]].astype(np.int64)
-        pairs = np.unique(np.column_stack([ids[:, ::-1], bad]), axis=0)
+        x, y, z = event.programs[rows].astype(np.int64).T
+        programs = x + self._grid[0] * (y + self._grid[1] * z)
+        pairs = _distinct(programs[where[0]], bad)
         self._pairs.append(pairs)
-        self._rows += len(pairs)
+        self._rows += len(pairs[0])
         lanes = np.ravel_multi_index(where[1:], outside.shape[1:]) if outside.ndim > 1 else np.zeros(1, np.int64)
         self._lanes.append(np.unique(lanes))
         if self._rows > _COMPACT_ABOVE:
@@ -287,22 +289,28 @@ class _Faults:
             self._iterations[step] = None
 
     def _compact(self) -> None:
-        merged = np.unique(np.concatenate(self._pairs), axis=0)
+        merged = self._merged()
         self._pairs = [merged]
         # What is left are distinct faults; look for repetitions again only when they may have doubled.
-        self._rows = len(merged) // 2
+        self._rows = len(merged[0]) // 2
         self._lanes = [np.unique(np.concatenate(self._lanes))]
+
+    def _merged(self) -> tuple[Int64s, Int64s]:
+        if len(self._pairs) == 1:
+            return self._pairs[0]
+        return _distinct(np.concatenate([a for a, _ in self._pairs]), np.concatenate([b for _, b in self._pairs]))
 
     def finding(self, launch: Launch, client: str) -> Finding:
         """The finding that says it all."""
-        pairs = np.unique(np.concatenate(self._pairs), axis=0)  # z, y, x, address: sorted in launch order
-        ids = np.ascontiguousarray(pairs[:, 2::-1]).astype(np.int32)
-        starts = np.flatnonzero(np.r_[True, (ids[1:] != ids[:-1]).any(axis=1)])
-        programs = ids[starts]
+        linear, bad = self._merged()
+        starts = np.flatnonzero(np.r_[True, linear[1:] != linear[:-1]])
+        which = linear[starts]
+        x, y, _ = self._grid
+        programs = np.column_stack([which % x, which // x % y, which // (x * y)]).astype(np.int32)
         elements = np.zeros(0, np.int64)
         by_program: dict[tuple[int, int, int], Int64s] = {}
         if self.info is not None:
-            indices = np.floor_divide(pairs[:, 3] - self.base, self.size)
+            indices = np.floor_divide(bad - self.base, self.size)
             elements = np.unique(indices)
             for row, group in zip(programs, np.split(indices, starts[1:]), strict=True):
                 by_program[int(row[0]), int(row[1]), int(row[2])] = np.unique(group)
@@ -348,6 +356,21 @@ class _Faults:
         if neighbour is not None:
             details["neighbour"] = neighbour
         return details
+
+
+def _distinct(programs: Int64s, addresses: Int64s) -> tuple[Int64s, Int64s]:
+    """The pairs (program, address) without repetition, sorted."""
+    low = int(addresses.min())
+    span = int(addresses.max()) - low + 1
+    if (int(programs.max()) + 1) * span < 1 << 62:
+        keys = programs * span + (addresses - low)  # as one number a pair is sorted a hundred times faster
+        keys.sort()
+        keys = keys[np.r_[True, keys[1:] != keys[:-1]]]
+        return keys // span, keys % span + low
+    order = np.lexsort((addresses, programs))
+    programs, addresses = programs[order], addresses[order]
+    fresh = np.r_[True, (programs[1:] != programs[:-1]) | (addresses[1:] != addresses[:-1])]
+    return programs[fresh], addresses[fresh]
 
 
 def _iterations(event: events.MemoryEvent, rows: Int64s) -> list[tuple[int, ...]]:
