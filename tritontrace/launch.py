@@ -62,7 +62,8 @@ class Launch:
     `index` counts a session's launches from 0. `grid` is always three entries. `arguments` maps parameter names to
     `ArgumentInfo` (tuples of tensors are flattened to ``"name.0"``, ``"name.1"``). `options` are the compile options
     (``num_warps`` ...) that the launch named. `config` is the chosen `triton.Config`'s keyword dictionary under an autotuner.
-    `completed` is True once every program has run to its end, `dry` if the launch was only analysed, nothing executed. `error` is the exception that ended it, if any.
+    `completed` is True once every program has run to its end, `dry` if the launch was only analysed, nothing executed.
+    `error` is the exception that ended it, if any.
     `records` maps a client's name to what its `finalize` returned.
     """
 

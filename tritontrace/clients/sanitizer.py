@@ -121,7 +121,7 @@ class Sanitizer(Client):
                 self._record(event, rows, np.broadcast_to(addresses, outside.shape), outside, event.site.parameter)
 
     def _beyond(self, event: events.MemoryEvent, suspects: Int64s, known: int, extent: Extent) -> Int64s:
-        """Those of `suspects` (of the `known` programs that the bounds tell apart) whose active lanes leave a gapless `extent`."""
+        """Those of `suspects` (of the `known` programs that the bounds tell apart) whose active lanes leave `extent`."""
         if event.mask is None:
             return suspects
         found = active_bounds(event, suspects if known == len(event) else None)

@@ -79,5 +79,3 @@ class PhantomMemory(AddressSpace):
                 space._bases.append(address)
                 space.allocations.append(Allocation(address, nbytes, "meta", []))
         return space  # type: ignore[return-value]  # for_launch makes an object of the class that it is called on
-
-

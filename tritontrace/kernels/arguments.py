@@ -77,6 +77,19 @@ class _StandIn(compat.JITCallable):  # type: ignore[misc]  # Triton's classes ar
     __hash__ = object.__hash__
 
 
+class _FakeStandIn:
+    """Takes a fake tensor's place there: Triton asks for the address, and a fake tensor warns when it is asked."""
+
+    __slots__ = ("dtype", "tensor")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+        self.dtype = tensor.dtype
+
+    def data_ptr(self) -> int:
+        return 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What all launches with one key share."""
@@ -208,7 +221,9 @@ def bind(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: 
 
 
 def hide_functions(value: Any) -> Any:
-    """`value` with a stand-in for every function in it."""
+    """`value` with a stand-in for every function and every fake tensor in it."""
+    if isinstance(value, torch.Tensor):
+        return _FakeStandIn(value) if type(value).__name__ == "FakeTensor" else value
     if isinstance(value, (tuple, list)):
         items = [hide_functions(item) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
@@ -227,6 +242,8 @@ def reveal_functions(value: Any) -> Any:
     """The inverse of `hide_functions`."""
     if type(value) is _StandIn:
         return value.function
+    if type(value) is _FakeStandIn:
+        return value.tensor
     if isinstance(value, (tuple, list)):
         items = [reveal_functions(item) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):

@@ -239,9 +239,7 @@ class Scope:
         self.mark(op.results, op.name)
         return f"[{', '.join(self.name(r) for r in op.results)}] = " if op.results else ""
 
-    def site(
-        self, op: Op, kind: Type, pointer: Value | None, block: tuple[int, ...] | None = None, probe: bool = False
-    ) -> str:
+    def site(self, op: Op, kind: Type, pointer: Value | None, block: tuple[int, ...] | None = None, probe: bool = False) -> str:
         """A `MemorySite` for a memory op that moves elements of `kind`; returns its name. A `probe` moves none."""
         emitter = self.emitter
         where = self.location(op)

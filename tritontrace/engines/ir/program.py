@@ -38,8 +38,9 @@ class Program:
 
     `names` are the entry arguments' names in the environment of flat code. `locations[i]` is the kernel line that line
     ``i + 1`` of `source` was written for. `max_block` is the number of elements of the largest tile.
-    `sites` are its memory operations, `accesses` those that are really made. In a slice, `reads` are the loads whose data decides addresses, masks or control flow, and
-    `acts` is True if an atomic's result does, so that nothing less than executing the kernel tells what it accesses.
+    `sites` are its memory operations, `accesses` those that are really made. In a slice, `reads` are the loads whose data
+    decides addresses, masks or control flow, and `acts` is True if an atomic's result does, so that nothing less than
+    executing the kernel tells what it accesses.
     """
 
     kernel_name: str
