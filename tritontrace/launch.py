@@ -22,7 +22,8 @@ class ArgumentInfo:
     """One argument of a launch, described without holding the tensor.
 
     For a tensor: `shape`, `stride` (elements), `dtype` (torch's name without the prefix), `device`, `data_ptr`
-    (byte address that the kernel saw), `storage_ptr` and `storage_bytes` (the whole storage it lies in).
+    (byte address that the kernel saw), `storage_ptr` and `storage_bytes` (the whole storage it lies in). `shape` and
+    `stride` are None for an object of another kind that points to memory and says nothing of a view.
     For anything else `value` is the argument itself where it is a plain constant, and its repr otherwise.
     `type` is Triton's type of the parameter (``"*fp32"``, ``"i32"``, ``"constexpr"``).
     """
@@ -42,13 +43,14 @@ class ArgumentInfo:
     @property
     def is_tensor(self) -> bool:
         """True for an argument that points to memory."""
-        return self.shape is not None
+        return self.shape is not None or self.storage_bytes > 0
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dictionary."""
         out: dict[str, Any] = {"name": self.name, "type": self.type}
         if self.is_tensor:
-            out.update(shape=list(self.shape or ()), stride=list(self.stride or ()), dtype=self.dtype, device=self.device)
+            shape, stride = ([*numbers] if numbers is not None else None for numbers in (self.shape, self.stride))
+            out.update(shape=shape, stride=stride, dtype=self.dtype, device=self.device)
         else:
             plain = self.value is None or isinstance(self.value, (int, float, str, bool))
             out["value"] = self.value if plain else repr(self.value)

@@ -27,11 +27,15 @@ class Extent:
     __slots__ = ("_base", "_levels", "_offsets", "_run", "dense", "element_bytes", "first", "last")
 
     def __init__(self, data_ptr: int, shape: tuple[int, ...], stride: tuple[int, ...], element_bytes: int) -> None:
+        # From the lowest element on: a view may run backwards, which torch's own never do.
+        data_ptr += (
+            sum((size - 1) * step for size, step in zip(shape, stride, strict=True) if size > 1 and step < 0) * element_bytes
+        )
         self.first = self._base = data_ptr
         self.element_bytes = element_bytes
         # Offsets are sums of index * stride. From the smallest stride up: the first terms cover a gapless run of elements;
         # the others either repeat what came before at a distance ("nested", decided by division), or interleave.
-        terms = sorted((step, size) for size, step in zip(shape, stride, strict=True) if size > 1 and step != 0)
+        terms = sorted((abs(step), size) for size, step in zip(shape, stride, strict=True) if size > 1 and step != 0)
         span = run = 1
         levels: list[tuple[int, int]] = []
         nested = True
@@ -59,6 +63,8 @@ class Extent:
 
         A descriptor may claim a shape that its tensor does not have, and a storage may have been resized.
         """
+        if info.shape is None:
+            return cls.of_storage(info)
         extent = cls(info.data_ptr, info.shape or (), info.stride or (), info.element_bytes)
         extent.first = max(extent.first, info.storage_ptr)
         extent.last = min(extent.last, info.storage_ptr + info.storage_bytes)

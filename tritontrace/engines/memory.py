@@ -21,6 +21,7 @@ from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritontrace.engines.live import LIVE_STORAGES
+from tritontrace.engines.pointers import is_pointer_like, memory_of
 
 __all__ = ["AddressSpace", "Allocation", "storage_of", "tensors_of"]
 
@@ -28,7 +29,10 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:
-    """Every torch tensor that a launch argument carries: itself, or inside tuples, lists, descriptors, wrappers."""
+    """Every torch tensor that a launch argument carries: itself, or inside tuples, lists, descriptors, wrappers.
+
+    For another object that Triton takes for a pointer, a tensor over the memory that it points into.
+    """
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (TensorWrapper, TensorDescriptor)):
@@ -36,6 +40,10 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (tuple, list)):
         for item in value:
             yield from tensors_of(item)
+    elif is_pointer_like(value):
+        memory = memory_of(value)
+        if memory is not None:
+            yield memory
 
 
 def storage_of(tensor: torch.Tensor) -> tuple[torch.UntypedStorage, int, int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import triton
 
+from tritontrace.engines.pointers import is_pointer_like, memory_of, view_shape
 from tritontrace.kernels import compat
 from tritontrace.kernels.targets import Target, backend_for
 from tritontrace.kernels.weak import WeakIdentityMap, identity_token
@@ -329,6 +330,11 @@ def _describe(name: str, kind: Any, value: Any, infos: dict[str, ArgumentInfo], 
         # A host TensorDescriptor and a reinterpreted tensor both hold the tensor they are about in `base`.
         while not isinstance(tensor, torch.Tensor) and hasattr(tensor, "base"):
             tensor = tensor.base
+    if not isinstance(tensor, torch.Tensor) and kind != "constexpr" and is_pointer_like(value):
+        memory = memory_of(value)
+        if memory is not None:
+            infos[name] = _pointer_info(name, kind, value, memory)
+            return
     if not isinstance(tensor, torch.Tensor):
         value = compat.constexpr_value(value)
         infos[name] = ArgumentInfo(name, kind, value if value is None or isinstance(value, (int, float, str)) else repr(value))
@@ -353,6 +359,25 @@ def _describe(name: str, kind: Any, value: Any, infos: dict[str, ArgumentInfo], 
         storage_ptr=storage_ptr,
         storage_bytes=storage_bytes,
         element_bytes=tensor.element_size(),
+    )
+
+
+def _pointer_info(name: str, kind: Any, value: Any, memory: torch.Tensor) -> ArgumentInfo:
+    """An object that only points to memory: its view is what it says of itself."""
+    shape, stride = view_shape(value) or (None, None)
+    dtype = value.dtype
+    size = dtype.itemsize if isinstance(dtype, torch.dtype) else max(1, dtype.primitive_bitwidth // 8)
+    return ArgumentInfo(
+        name,
+        kind,
+        shape=shape,
+        stride=stride,
+        dtype=_text(dtype),
+        device=_text(memory.device),
+        data_ptr=int(value.data_ptr()),
+        storage_ptr=memory.data_ptr(),
+        storage_bytes=memory.numel(),
+        element_bytes=size,
     )
 
 

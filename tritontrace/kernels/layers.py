@@ -20,7 +20,7 @@ from triton.runtime.errors import OutOfResources, PTXASError
 from triton.runtime.jit import MockTensor
 
 from tritontrace.forking import fork_safe
-from tritontrace.kernels import compat
+from tritontrace.kernels import compat, tuners
 from tritontrace.kernels.copies import Copier
 from tritontrace.kernels.weak import WeakIdentityMap
 
@@ -62,6 +62,9 @@ class Conductor(Protocol):
 
     def configured(self, config: Any) -> AbstractContextManager[None]:
         """What the leaf runs inside is the run of the chosen `config`."""
+
+    def chosen(self, tuner: Any, config: Any) -> None:
+        """The user's `tuner` runs `config`."""
 
     def private_storages(self, copier: Copier) -> None:
         """Tells which memory belongs to the current trial alone."""
@@ -161,6 +164,7 @@ class AutotunerCopy(_LayerCopy, Autotuner):  # type: ignore[misc]  # triton ship
             return self._compile(args, kwargs, every=conductor.compiling)
         config, tuned_now = self._choose(args, kwargs)
         self.best_config = config
+        conductor.chosen(self._tritontrace.original, config)
         if conductor.dry and self._has_hooks(config):
             args, kwargs = _copied(args, kwargs, Copier())
             self.nargs = dict(zip(self.arg_names, args, strict=False))
@@ -360,8 +364,11 @@ def _copy_class(kind: type) -> type:
     base: type = AutotunerCopy if issubclass(kind, Autotuner) else HeuristicsCopy
     if kind in base.__mro__:
         return base
+    members: dict[str, Any] = {"__module__": kind.__module__}
+    if tuners.tunes_itself(kind):
+        members["run"] = base.__dict__["run"]
     # The user's subclass keeps its say: its methods come before ours, ours before Triton's.
-    return _COPY_CLASSES.get_or_create(kind, lambda: type(kind.__name__, (kind, base), {"__module__": kind.__module__}))
+    return _COPY_CLASSES.get_or_create(kind, lambda: type(kind.__name__, (kind, base), members))
 
 
 def _copy(original: Any, below: Any, conductor: Conductor) -> Any:

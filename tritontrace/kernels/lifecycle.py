@@ -23,7 +23,7 @@ from tritontrace.engines.memory import AddressSpace
 from tritontrace.engines.phantom import PhantomMemory, Phantoms
 from tritontrace.errors import UntraceableLaunchError
 from tritontrace.findings import Finding
-from tritontrace.kernels import arguments, binding, compat
+from tritontrace.kernels import arguments, binding, compat, tuners
 from tritontrace.kernels.arguments import BoundLaunch
 from tritontrace.kernels.compiled import CompiledLaunch
 from tritontrace.kernels.copies import Copier, PrivateMemory
@@ -32,6 +32,7 @@ from tritontrace.kernels.hooks import call_pre_run_hooks, launch_hooks
 from tritontrace.kernels.layers import Chain, Tuned, is_layer_copy, run_layer, wrap_dtypes
 from tritontrace.kernels.targets import Target
 from tritontrace.launch import Launch
+from tritontrace.patching import foreign
 from tritontrace.patching.transaction import add_note
 from tritontrace.patching.warmup import patch_warmup
 from tritontrace.scopes.gates import active_gate
@@ -61,6 +62,7 @@ def launch(
     if is_layer_copy(kernel):
         # A user's subclass called Triton's method by name on our copy of itself: the copy's launch is under way.
         return run_layer(kernel, entry or "run", args, _words(kwargs, grid, warmup, entry))
+    foreign.note_traced_launch()
     chain = Chain(kernel)
     observers = [*scopes, *(scope for scope in chain.scopes if not any(scope is other for other in scopes))]
     reason = untraceable(chain.leaf)
@@ -92,12 +94,10 @@ def untraceable(leaf: Any) -> str | None:
 
 def _refuse(leaf: Any, observers: Sequence[Scope], reason: str, original: Callable[[], Any] | None) -> Any:
     """A launch that cannot be traced: said once, or an error where a session is strict or there is no other way to run."""
-    from tritontrace.patching.interception import refuse  # it imports this module
-
     name = getattr(leaf, "__name__", None) or type(leaf).__name__
     if original is None:
         raise UntraceableLaunchError(f"the launch of kernel {name!r} cannot be traced: {reason}")
-    refuse(name, reason, tuple(observers))
+    foreign.refuse(name, reason, tuple(observers))
     return original()
 
 
@@ -261,6 +261,10 @@ class _UserLaunch:
             yield
         finally:
             self._configs.pop()
+
+    def chosen(self, tuner: Any, config: Any) -> None:
+        if not self.in_trial:
+            tuners.remember(self.scopes, tuner, config)
 
     def private_storages(self, copier: Copier) -> None:
         self._trials[-1].own |= copier.storages

@@ -12,7 +12,7 @@ import wrapt
 from triton.runtime.autotuner import Autotuner
 
 from tritontrace.errors import TritonTraceError
-from tritontrace.kernels import compat, lifecycle
+from tritontrace.kernels import compat, lifecycle, tuners
 from tritontrace.kernels.layers import Chain
 from tritontrace.scopes.identity import Scope, active_scopes, hold, release
 
@@ -113,6 +113,12 @@ class TritonTrace(wrapt.ObjectProxy):  # type: ignore[misc]  # wrapt ships no ty
         """The kernel's own."""
         names = self.__wrapped__.arg_names
         return _WatchedNames(names, self) if compat.is_function(compat.unwrap(self.__wrapped__)) else names
+
+    @property
+    def best_config(self) -> Any:
+        """The config that an autotuner's last launch has run, as Triton's Autotuner has it."""
+        config = tuners.best_config(self.__wrapped__, [self._self_scope])
+        return self.__wrapped__.best_config if config is None else config
 
     # -- being an object ------------------------------------------------------------------------------------------
 

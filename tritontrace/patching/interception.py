@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import threading
 from collections.abc import Callable, Iterable
 from types import FunctionType, MethodType
 from typing import Any
@@ -26,12 +25,13 @@ from typing import Any
 import wrapt
 
 from tritontrace import forking
-from tritontrace.errors import UntraceableLaunchError
+from tritontrace.kernels import tuners
+from tritontrace.patching import foreign
 from tritontrace.patching.transaction import Transaction
-from tritontrace.scopes import callsite, identity
+from tritontrace.scopes import identity
 from tritontrace.scopes.identity import LOCK, Scope, active_scopes, hold, release
 
-__all__ = ["install", "refuse", "remove"]
+__all__ = ["install", "remove"]
 
 _log = logging.getLogger("tritontrace")
 
@@ -40,8 +40,6 @@ _points: dict[tuple[type, str], _Point] = {}
 _kernel_interface: Any = None
 # Kernel classes that need no second look. Only Triton's and ours: other people's may go.
 _settled: set[type] = set()
-# Launchers that are not Triton's, under way on this thread: whether a traced launch happened inside.
-_foreign = threading.local()
 
 # A FunctionWrapper is an ObjectProxy in wrapt 1 only.
 _WRAPPERS: tuple[type, ...] = (wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper, wrapt.ObjectProxy, staticmethod, classmethod)
@@ -157,9 +155,9 @@ class _Point:
             )
 
     @property
-    def foreign(self) -> bool:
+    def adopted(self) -> bool:
         """True for a class that is not Triton's."""
-        return self._handler is _on_foreign
+        return self.owner not in _settled
 
     @property
     def buried(self) -> bool:
@@ -204,6 +202,7 @@ def install() -> None:
                 # Told before the first step: a step that fails half way is taken back too.
                 steps.on_undo(_take_all)
                 _watch_new_classes()
+                tuners.install(_autotuner())
             for point in points:
                 point.put()
         _sessions += 1
@@ -219,15 +218,23 @@ def remove() -> None:
 
 
 def _take_all() -> None:
-    foreign = []
+    adopted = []
     for key, point in _points.items():
         point.take()
-        if point.foreign and not point.buried:
-            foreign.append(key)
+        if point.adopted and not point.buried:
+            adopted.append(key)
     # Other people's classes are not kept alive by a list of ours.
-    for key in foreign:
+    for key in adopted:
         del _points[key]
     _stop_watching()
+    tuners.remove(_autotuner())
+
+
+def _autotuner() -> type:
+    from triton.runtime.autotuner import Autotuner
+
+    kind: type = Autotuner
+    return kind
 
 
 def _restore_in_child() -> None:
@@ -280,7 +287,7 @@ def _adopt(kind: type) -> _Point | None:
     if kind.__module__.startswith("tritontrace."):
         _settled.add(kind)
         return None
-    point = _points[key] = _Point(kind, "run", _on_foreign)
+    point = _points[key] = _Point(kind, "run", _on_run if tuners.tunes_itself(kind) else foreign.launched)
     return point
 
 
@@ -343,7 +350,7 @@ def _traced(
     try:
         if not held:
             return original()
-        _foreign.seen = True
+        foreign.note_traced_launch()
         words = dict(kwargs)
         grid = words.pop("grid", None)
         warmup = bool(words.pop("warmup", False)) or entry == "warmup"
@@ -375,7 +382,7 @@ def _on_getitem(
         if function is None:
             held = hold(_accepting(scopes, str(compiled.name)))
             try:
-                refuse(str(compiled.name), "it was compiled from IR, without Python source", held)
+                foreign.refuse(str(compiled.name), "it was compiled from IR, without Python source", held)
                 return original()
             finally:
                 release(held)
@@ -383,7 +390,7 @@ def _on_getitem(
         try:
             if not held:
                 return original()
-            _foreign.seen = True
+            foreign.note_traced_launch()
             from tritontrace.kernels import lifecycle
 
             return lifecycle.launch(
@@ -428,54 +435,3 @@ def _compiled_options(compiled: Any) -> dict[str, Any]:
     # A kernel may have parameters of these names; then they stand among the arguments.
     parameters = set(compiled.src.fn.arg_names)
     return {name: value for name, value in found.items() if value is not None and name not in parameters}
-
-
-def _on_foreign(
-    wrapped: Callable[..., Any], kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], scopes: tuple[Scope, ...]
-) -> Any:
-    """A launcher that is not Triton's. It may end in one of Triton's own, which is then traced, so it runs first."""
-    from tritontrace.kernels.layers import is_layer_copy
-
-    if is_layer_copy(kernel):
-        # Our copy of a user's subclass of Triton's Autotuner or Heuristics, inside a traced launch.
-        return wrapped(*args, **kwargs)
-    held = hold(_accepting(scopes, kernel))
-    outer = getattr(_foreign, "seen", False)
-    name = getattr(identity.base_function(kernel), "__name__", type(kernel).__name__)
-    reason = f"it is launched by {type(kernel).__module__}.{type(kernel).__qualname__}, not by Triton's JITFunction"
-    try:
-        if held and not _may_end_in_triton(kernel):
-            refuse(name, reason, held)
-            return wrapped(*args, **kwargs)
-        _foreign.seen = False
-        result = wrapped(*args, **kwargs)
-        if held and not _foreign.seen:
-            refuse(name, reason, held)
-        return result
-    finally:
-        _foreign.seen = outer or getattr(_foreign, "seen", False)
-        release(held)
-
-
-def _may_end_in_triton(kernel: Any) -> bool:
-    """True if it is, or has beneath it, a kernel of Triton's, whose own launch would be traced."""
-    from triton.runtime.autotuner import Autotuner, Heuristics
-    from triton.runtime.interpreter import InterpretedFunction
-    from triton.runtime.jit import JITFunction
-
-    for _ in range(64):
-        if isinstance(kernel, (JITFunction, InterpretedFunction, Autotuner, Heuristics)):
-            return True
-        kernel = getattr(kernel, "fn", None)
-        if kernel is None:
-            return False
-    return False
-
-
-def refuse(kernel: str, reason: str, scopes: tuple[Scope, ...]) -> None:
-    """Say that a launch cannot be traced: raise for a strict session, warn once in each other one."""
-    if any(scope.strict for scope in scopes):
-        raise UntraceableLaunchError(f"the launch of kernel {kernel!r} cannot be traced: {reason}")
-    fresh = [scope for scope in scopes if scope.session is not None and scope.session.first_untraceable(kernel, reason)]
-    if fresh:
-        callsite.warn(f"the launch of kernel {kernel!r} is not traced: {reason}; it runs as if no session were open")

@@ -184,7 +184,9 @@ def _distance(nbytes: int, size: int) -> str:
 
 
 def _tensor(info: ArgumentInfo) -> str:
-    shape, stride = list(info.shape or ()), list(info.stride or ())
+    if info.shape is None:
+        return f"{info.name}: {info.dtype}, a pointer without a shape, on {info.device} ({info.type})"
+    shape, stride = list(info.shape), list(info.stride or ())
     return f"{info.name}: {info.dtype} {shape}, stride {stride}, on {info.device} ({info.type})"
 
 

@@ -199,8 +199,9 @@ def regions(frame: Frame, site: MemorySite, pointer: Any, mask: Any) -> tuple[li
     rt = frame.rt
     lo, hi = bounds(pointer)
     size = site.size
-    allocation = rt.roots.get(site.parameter) if site.parameter is not None else None
-    if allocation is None and site.parameter is None:
+    rooted = site.parameter in rt.roots
+    allocation = rt.roots[site.parameter] if rooted else None
+    if not rooted:
         allocation = rt.memory.find(lo)
     if allocation is not None and allocation.base <= lo and hi + size <= allocation.base + allocation.nbytes:
         return [Region(allocation, None)], None, True
@@ -214,7 +215,7 @@ def regions(frame: Frame, site: MemorySite, pointer: Any, mask: Any) -> tuple[li
         active = np.broadcast_to(active, shape)
         if not active.any():
             return [], addresses, False
-    if site.parameter is not None:
+    if rooted:
         found: list[Region] = []
         if allocation is not None:
             inside = (addresses >= allocation.base) & (addresses <= allocation.base + allocation.nbytes - size)

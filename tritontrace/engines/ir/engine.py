@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from tritontrace.engines.base import EngineRun
+    from tritontrace.engines.memory import Allocation
     from tritontrace.kernels.arguments import BoundLaunch
 
 __all__ = ["IREngine"]
@@ -93,12 +94,13 @@ class IREngine:
     def run(self, run: EngineRun) -> None:
         """Execute the grid of `run`; raises what the kernel raised as `KernelError`, a client's exception as it is."""
         program = self.prepare(run.bound, run.options.get("inline_asm"), run.dry)
-        roots = {}
+        roots: dict[str, Allocation | None] = {}
         for index in program.pointer_names():
             leaf = run.bound.leaves[index]
             info = run.launch.arguments.get(leaf.name)
             allocation = run.memory.find(info.storage_ptr) if info is not None and info.storage_bytes else None
-            if allocation is not None:
+            # A pointer of which nothing is known has no entry, one to a tensor without memory has None.
+            if info is not None and info.is_tensor:
                 roots[leaf.name] = allocation
         rt = Runtime(run, roots)
         arguments = program.arguments(run.bound)

@@ -93,7 +93,8 @@ class Runtime:
     """One launch while it runs. One thread uses it.
 
     `writes` counts changes of memory (waiting programs are retried when it moves), `steps` loop iterations.
-    `roots` maps a pointer parameter to the allocation that its argument lies in. `failure` is the exception that a client's hook
+    `roots` maps a pointer parameter to the allocation that its argument lies in, or to None if the argument has no memory; a
+    parameter that is not there points anywhere. `failure` is the exception that a client's hook
     raised, so that it can be told from the kernel's own.
     """
 
@@ -185,8 +186,8 @@ class Runtime:
         event = site.event
         access = "load" if "load" in event.op or "gather" in event.op else "store" if "store" in event.op else "atomic"
         name = event.parameter
-        if name is not None and name in self.launch.arguments:
-            info = self.launch.argument(name)
+        info = self.launch.arguments.get(name) if name is not None else None
+        if info is not None and info.is_tensor:
             element = (address - info.data_ptr) // max(1, site.size)
             what = f"{access} of {name}[{element}], outside its storage (shape {info.shape}, {info.storage_bytes} bytes)"
         else:
@@ -217,8 +218,9 @@ class Runtime:
         inside = None
         for name, info in self.launch.arguments.items():
             if info.is_tensor and info.storage_ptr <= address < info.storage_ptr + info.storage_bytes:
-                extent = sum((n - 1) * s for n, s in zip(info.shape or (), info.stride or ())) + 1
-                if info.data_ptr <= address < info.data_ptr + extent * info.element_bytes:
+                reach = [(n - 1) * s for n, s in zip(info.shape or (), info.stride or ())]
+                low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + 1
+                if low * info.element_bytes <= address - info.data_ptr < high * info.element_bytes:
                     return name
                 inside = inside or name
         return inside

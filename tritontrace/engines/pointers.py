@@ -1,0 +1,66 @@
+"""Arguments that Triton takes for pointers although they are no tensors: anything with `data_ptr()` and `dtype`.
+
+Libraries pass such objects for what torch has no view of (negative strides, a base with an offset). What memory they mean
+is asked of them, or else of the process's live tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tritontrace.engines.live import LIVE_STORAGES
+
+__all__ = ["is_pointer_like", "memory_of", "view_shape"]
+
+_NEVER = (int, float, str, tuple, list, dict, torch.Tensor, type(None))
+
+
+def is_pointer_like(value: Any) -> bool:
+    """True for an object that is not a tensor and that Triton would type as a pointer."""
+    return not isinstance(value, _NEVER) and callable(getattr(value, "data_ptr", None)) and hasattr(value, "dtype")
+
+
+def memory_of(value: Any) -> torch.Tensor | None:
+    """The whole storage that a pointer-like object points into, as uint8; None if no live tensor has the address."""
+    address = int(value.data_ptr())
+    storage = None
+    own = getattr(value, "untyped_storage", None)
+    if callable(own):
+        storage = own()
+        if not isinstance(storage, torch.UntypedStorage) or not _holds(storage, address):
+            storage = None
+    if storage is None:
+        storage = _live(address)
+    if storage is None:
+        return None
+    flat = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return flat.set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def _holds(storage: torch.UntypedStorage, address: int) -> bool:
+    return storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes()
+
+
+def _live(address: int) -> torch.UntypedStorage | None:
+    if not address:
+        return None
+    for look in (lambda: None, LIVE_STORAGES.scan_young, LIVE_STORAGES.scan):
+        look()
+        storage = LIVE_STORAGES.lookup(address)
+        if storage is not None:
+            return storage
+    return None
+
+
+def view_shape(value: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Shape and strides (elements) that a pointer-like object says it has, or None if it speaks of none."""
+    shape, strides = getattr(value, "shape", None), getattr(value, "stride", None)
+    strides = strides() if callable(strides) else getattr(value, "strides", None)
+    if not isinstance(shape, Sequence) or not isinstance(strides, Sequence) or len(shape) != len(strides):
+        return None
+    if not all(isinstance(n, int) for n in (*shape, *strides)):
+        return None
+    return tuple(shape), tuple(strides)
