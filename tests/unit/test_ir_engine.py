@@ -9,6 +9,9 @@ import triton
 import triton.language as tl
 
 import tritontrace
+from tritontrace.engines.ir.engine import IREngine
+from tritontrace.kernels.arguments import bind
+from tritontrace.kernels.targets import Target
 
 
 def traced(kernel, grid, *args, clients=("tracer",), **kwargs):
@@ -464,3 +467,55 @@ def test_buffers_that_change_places_in_a_loop(tiles, n, clients):
     assert (a[0].item(), b[0].item()) == want
     assert (a == a[0]).all() and (b == b[0]).all()
     assert launch.findings == []
+
+
+# -- what is compiled once ---------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def doubled(x_ptr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(x_ptr + i, 2 * tl.load(x_ptr + i))
+
+
+@triton.jit
+def width_of_a_program(x_ptr):
+    tl.store(x_ptr, tl.extra.cuda.num_threads())
+
+
+@triton.jit
+def default_product(x_ptr, y_ptr, out_ptr, B: tl.constexpr):
+    i = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
+    tl.store(out_ptr + i, tl.dot(tl.load(x_ptr + i), tl.load(y_ptr + i)))
+
+
+def prepared(kernel, *args, target=None, **kwargs):
+    return IREngine().prepare(bind(kernel, args, kwargs, target or Target("cuda", 90, 32)))
+
+
+def test_configs_that_differ_only_for_later_stages_share_one_program():
+    x = torch.ones(16)
+    first = prepared(doubled, x, B=16, num_warps=4)
+    assert prepared(doubled, x, B=16, num_warps=8, num_stages=5) is first
+    assert prepared(doubled, x, B=16) is first
+    assert prepared(doubled, x, B=8, num_warps=4) is not first
+    assert prepared(doubled, x.double(), B=16, num_warps=4) is not first
+    assert prepared(doubled, x, B=16, num_warps=4, target=Target("hip", "gfx942", 64)) is not first
+
+
+def test_a_kernel_that_reads_an_option_is_compiled_for_each_value():
+    x = torch.zeros(1, dtype=torch.int32)
+    for warps in (4, 8, 4, 1):
+        traced(width_of_a_program, (1,), x, num_warps=warps, num_stages=warps)
+        assert x.item() == 32 * warps
+    a = torch.ones(16, 16)
+    tf32 = prepared(default_product, a, a, a, B=16, default_dot_input_precision="tf32")
+    assert prepared(default_product, a, a, a, B=16, default_dot_input_precision="tf32", num_warps=8) is tf32
+    assert prepared(default_product, a, a, a, B=16, default_dot_input_precision="ieee") is not tf32
+
+
+def test_a_bad_option_is_refused_even_where_a_program_would_serve():
+    x = torch.ones(16)
+    prepared(doubled, x, B=16)
+    with pytest.raises(AssertionError, match="num_warps must be a power of 2"):
+        prepared(doubled, x, B=16, num_warps=3)

@@ -54,7 +54,7 @@ class BoundLaunch:
     constexprs: dict[Path, Any]
     options: dict[str, Any]
     debug: bool
-    key: Hashable
+    key: tuple[Hashable, ...]
     leaves: tuple[Leaf, ...]
     phantoms: Phantoms | None = None
     """The addresses of a dry run's tensors that have no memory."""
@@ -62,6 +62,11 @@ class BoundLaunch:
     def compile_options(self) -> dict[str, Any]:
         """The keyword arguments for the ``parse_options`` of the target's backend."""
         return {**self.options, "debug": self.debug}
+
+    def key_without_options(self) -> Hashable:
+        """Equal for two launches of one kernel that may differ in nothing but `options`."""
+        types, _, *others = self.key
+        return (types, *others)
 
 
 class _StandIn(compat.JITCallable):  # type: ignore[misc]  # Triton's classes are untyped
@@ -154,7 +159,7 @@ class _KernelBinder:
             elif name not in values:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised (launch of {self.kernel_name})")
         debug = bool(debug or triton.knobs.runtime.debug)
-        key: Hashable = (
+        key: tuple[Hashable, ...] = (
             tuple(types_key),
             tuple([(name, _constant_key(options[name])) for name in sorted(options)]) if options else (),
             debug,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritontrace.engines.ir.frontend import compile_options
 from tritontrace.engines.ir.program import Program, compile_program
 from tritontrace.engines.ir.runtime import Frame, Runtime
 from tritontrace.engines.ir.schedule import Scheduler
@@ -31,8 +32,18 @@ CHUNK_ELEMENTS = 1 << 16
 SLICE_ELEMENTS = 1 << 20
 """The same for a slice, which holds few arrays of that size."""
 
-_programs: WeakIdentityMap[dict[Hashable, Program]] = WeakIdentityMap()
 _lock = fork_safe(threading.Lock())
+
+
+class _Programs:
+    """The programs of one kernel: by key, and by what of the key does not come from compile options."""
+
+    def __init__(self) -> None:
+        self.exact: dict[Hashable, Program] = {}
+        self.alike: dict[Hashable, tuple[Program, ...]] = {}
+
+
+_programs: WeakIdentityMap[_Programs] = WeakIdentityMap()
 
 
 class IREngine:
@@ -46,19 +57,27 @@ class IREngine:
         Raises Triton's errors from its frontend, `UnsupportedOpError`, and Triton's own `RuntimeError` if a global that the
         kernel was compiled with has changed since.
         """
-        programs = _programs.get_or_create(bound.kernel, dict)
-        key: Hashable = bound.key
+        programs = _programs.get_or_create(bound.kernel, _Programs)
+        form: Hashable = sliced
         if inline_asm:
-            key = (key, tuple(sorted((text, id(function)) for text, function in inline_asm.items())))
-        if sliced:
-            key = (key, "sliced")
-        program = programs.get(key)
-        if program is None:
-            program = compile_program(bound, inline_asm, sliced)
-            with _lock:
-                program = programs.setdefault(key, program)
-        else:
+            form = (sliced, tuple(sorted((text, id(function)) for text, function in inline_asm.items())))
+        key = (bound.key, form)
+        program = programs.exact.get(key)
+        if program is not None:
             program.globals_check()
+            return program
+        # A tuner's configs mostly differ in options that only the later stages of a compilation read.
+        alike = (bound.key_without_options(), form)
+        options = compile_options(bound)
+        program = next((known for known in programs.alike.get(alike, ()) if known.serves(options)), None)
+        if program is not None:
+            program.globals_check()
+        else:
+            program = compile_program(bound, inline_asm, sliced)
+        with _lock:
+            program = programs.exact.setdefault(key, program)
+            if program not in programs.alike.get(alike, ()):
+                programs.alike[alike] = (*programs.alike.get(alike, ()), program)
         return program
 
     def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int]) -> bool:

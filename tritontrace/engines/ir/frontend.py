@@ -48,12 +48,30 @@ for each dimension.
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A kernel's IR for one specialization. `globals_check` raises if a global it was made from has changed since."""
+    """A kernel's IR for one specialization. `globals_check` raises if a global it was made from has changed since.
+
+    `options` are the compile options that the frontend read, with their values. Most kernels read none that a tuner varies
+    (``num_warps``, ``num_stages``), so that configs which differ only there have one IR.
+    """
 
     text: str
     entry: str
     slots: tuple[Slot, ...]
     globals_check: Callable[[], None]
+    options: dict[str, Any]
+
+
+class _WatchedOptions:
+    """Compile options that remember which of them were asked for."""
+
+    def __init__(self, options: Any, asked: dict[str, Any]) -> None:
+        self._options = options
+        self._asked = asked
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._options, name)
+        self._asked[name] = value
+        return value
 
 
 class _GlobalsWatch:
@@ -98,6 +116,11 @@ def _same(now: Any, value: Any) -> bool:
         return now is value
 
 
+def compile_options(bound: BoundLaunch) -> Any:
+    """All options of `bound`'s compilation; raises what Triton raises for one that the target does not allow."""
+    return _permissive(backend_for(bound.target).parse_options({**_UNASKED, **bound.compile_options()}))
+
+
 def lower(bound: BoundLaunch) -> Lowered:
     """The IR of `bound`'s kernel for its specialization. Safe on many threads; the text is the same on each.
 
@@ -111,7 +134,8 @@ def lower(bound: BoundLaunch) -> Lowered:
     watch = _watches.get_or_create(bound.kernel, _GlobalsWatch)
     watch.check()
     function = world.shadow(bound.kernel)
-    options = _permissive(backend.parse_options({**_UNASKED, **bound.compile_options()}))
+    asked: dict[str, Any] = {}
+    options = _WatchedOptions(compile_options(bound), asked)
     codegen_functions = {
         **backend.get_codegen_implementation(options),
         "min_dot_size": lambda lhs, rhs: (1, 1, 1),
@@ -139,7 +163,7 @@ def lower(bound: BoundLaunch) -> Lowered:
     entry = module.get_entry_func_name() if hasattr(module, "get_entry_func_name") else bound.kernel_name
     text = _generic_text(module, context)
     watch.add(world.used_globals)
-    return Lowered(text, entry, _slots(bound), watch.check)
+    return Lowered(text, entry, _slots(bound), watch.check, asked)
 
 
 def _drop_own_frames(error: BaseException) -> None:

@@ -41,6 +41,7 @@ class Program:
     `sites` are its memory operations, `accesses` those that are really made. In a slice, `reads` are the loads whose data
     decides addresses, masks or control flow, and `acts` is True if an atomic's result does, so that nothing less than
     executing the kernel tells what it accesses.
+    `options` are the compile options that the lowering depended on.
     """
 
     kernel_name: str
@@ -58,6 +59,11 @@ class Program:
     accesses: list[MemorySite]
     reads: list[MemorySite]
     acts: bool
+    options: dict[str, Any]
+
+    def serves(self, options: Any) -> bool:
+        """Whether lowering with `options` would give this very program, all else being equal."""
+        return all(getattr(options, name, None) == value for name, value in self.options.items())
 
     def arguments(self, bound: BoundLaunch) -> list[Any]:
         """The entry function's arguments as values of one program for all (``[1]`` arrays, descriptors)."""
@@ -183,6 +189,7 @@ def _write(bound: BoundLaunch, lowered: Lowered, module: Module, inline_asm: Map
         accesses=emitter.accesses,
         reads=[site for site in emitter.accesses if "load" in site.event.op or "gather" in site.event.op],
         acts=any("atomic" in site.event.op for site in emitter.accesses),
+        options=lowered.options,
     )
 
 
