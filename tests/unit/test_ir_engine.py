@@ -483,12 +483,6 @@ def width_of_a_program(x_ptr):
     tl.store(x_ptr, tl.extra.cuda.num_threads())
 
 
-@triton.jit
-def default_product(x_ptr, y_ptr, out_ptr, B: tl.constexpr):
-    i = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
-    tl.store(out_ptr + i, tl.dot(tl.load(x_ptr + i), tl.load(y_ptr + i)))
-
-
 def prepared(kernel, *args, target=None, **kwargs):
     return IREngine().prepare(bind(kernel, args, kwargs, target or Target("cuda", 90, 32)))
 
@@ -508,10 +502,10 @@ def test_a_kernel_that_reads_an_option_is_compiled_for_each_value():
     for warps in (4, 8, 4, 1):
         traced(width_of_a_program, (1,), x, num_warps=warps, num_stages=warps)
         assert x.item() == 32 * warps
-    a = torch.ones(16, 16)
-    tf32 = prepared(default_product, a, a, a, B=16, default_dot_input_precision="tf32")
-    assert prepared(default_product, a, a, a, B=16, default_dot_input_precision="tf32", num_warps=8) is tf32
-    assert prepared(default_product, a, a, a, B=16, default_dot_input_precision="ieee") is not tf32
+    y = torch.ones(16, dtype=torch.int32)
+    checked = prepared(doubled, y, B=16, sanitize_overflow=True)
+    assert prepared(doubled, y, B=16, sanitize_overflow=True, num_warps=8) is checked
+    assert prepared(doubled, y, B=16, sanitize_overflow=False) is not checked
 
 
 def test_a_bad_option_is_refused_even_where_a_program_would_serve():
