@@ -208,6 +208,71 @@ def test_tuning_hooks_do_not_reach_the_users_tensors() -> None:
     assert {finding.tensor for finding in session.findings} == {"x", "y", "out"}
 
 
+def findings_of(launch: tritontrace.Launch) -> list[tuple[str | None, list[int]]]:
+    assert all(finding.launch is launch for finding in launch.findings)
+    assert launch.records["sanitizer"] == launch.findings
+    return [(finding.tensor, finding.elements.tolist()) for finding in launch.findings]
+
+
+def test_an_identical_launch_gets_the_same_findings_without_being_analysed(
+    tensors: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+    run = ir_engine.IREngine.run
+    monkeypatch.setattr(ir_engine.IREngine, "run", lambda self, what: (runs.append(what.launch), run(self, what)))
+    x, y, out = tensors.empty(100), tensors.empty(100), tensors.empty(100)
+    with tritontrace.session(clients=[Sanitizer(dry_run=True)]) as session:
+        for _ in range(3):
+            add_kernel[(4,)](x, y, out, 101, TILE=32)
+            add_kernel[(4,)](x, y, out, 100, TILE=32)
+        add_kernel[(4,)](x, y, out[1:], 100, TILE=32)
+        add_kernel[(5,)](x, y, out, 100, TILE=32)
+        add_kernel[(4,)](x, y, out, 100, TILE=16)
+        add_kernel[(4,)](x[:99], y, out, 100, TILE=32)
+        add_kernel[(4,)](x.view(10, 10).T, y, out, 100, TILE=32)
+    assert len(runs) == 7
+    first, clean, *rest = session.launches
+    for launch in rest[0:4:2]:
+        assert launch is not first and findings_of(launch) == findings_of(first) != []
+        assert launch.to_dict() == first.to_dict() | {
+            "index": launch.index,
+            "findings": [finding.to_dict() for finding in launch.findings],
+        }
+    assert not clean.findings and [launch.index for launch in session.launches] == list(range(11))
+    assert findings_of(session.launches[6]) == [("out", [99])]
+    assert findings_of(session.launches[9]) == [("x", [99])]
+
+
+def test_what_is_kept_dies_with_the_session_and_raises_where_findings_do() -> None:
+    x = torch.empty(100, device="meta")
+    with tritontrace.session(clients=[Sanitizer(dry_run=True)], on_finding="raise"):
+        for _ in range(3):
+            with pytest.raises(tritontrace.FindingError):
+                add_kernel[(4,)](x, x, x, 101, TILE=32)
+    with tritontrace.session(clients=[Sanitizer(dry_run=True, bounds="storage")]) as session:
+        for _ in range(2):
+            add_kernel[(2,)](x[:50], x[:50], x[:50], 60, TILE=32)
+    assert not session.findings
+
+
+SHIFT = tl.constexpr(0)
+
+
+@triton.jit
+def shift_kernel(x):
+    tl.store(x + SHIFT, 1.0)
+
+
+def test_a_kept_verdict_does_not_outlive_the_constant_that_it_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.empty(2, device="meta")
+    with tritontrace.session(clients=[Sanitizer(dry_run=True)]) as session:
+        shift_kernel[(1,)](x)
+        monkeypatch.setitem(globals(), "SHIFT", tl.constexpr(7))
+        with pytest.raises(RuntimeError, match="has changed"):
+            shift_kernel[(1,)](x)
+    assert not session.findings
+
+
 @triton.jit
 def unknown_math_kernel(x, out, TILE: tl.constexpr):
     lanes = tl.arange(0, TILE)

@@ -71,6 +71,10 @@ class Client:
     Arguments may then be fake tensors (of torch's ``FakeTensorMode``, or on the meta device), and nothing is written. Events
     carry no values. What decides an access by data (an index tensor) is really read."""
 
+    repeatable: bool = False
+    """True if what the client finds in a dry run depends on nothing but the launch's arguments: an identical launch then
+    gets the same findings without being analysed again."""
+
     analyses_all_configs: ClassVar[bool] = False
     """True to have every config of an autotuned kernel run under this client (on copies of the tensors)."""
 

@@ -58,6 +58,7 @@ class Sanitizer(Client):
             raise ValueError(f"bounds must be 'view' or 'storage', not {bounds!r}")
         self.bounds = bounds
         self.dry_run = dry_run
+        self.repeatable = dry_run and type(self) is Sanitizer
         self._launch: Launch | None = None
         self._extents: dict[str, Extent | None] = {}
         self._faults: dict[tuple[int, str | None], _Faults] = {}

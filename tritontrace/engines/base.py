@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tritontrace.kernels.arguments import BoundLaunch
     from tritontrace.launch import Launch
 
-__all__ = ["Engine", "EngineRun", "LaunchHooks"]
+__all__ = ["DryForm", "Engine", "EngineRun", "LaunchHooks"]
 
 Hook = Callable[[Any], Any]
 
@@ -69,6 +69,19 @@ class EngineRun:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class DryForm:
+    """What it takes to know a kernel's accesses without executing it.
+
+    `executes`: only executing it tells (flags, data that it writes itself). `static`: they depend on nothing but the
+    arguments and the grid; `check` raises if the kernel is no longer what it was.
+    """
+
+    executes: bool
+    static: bool
+    check: Callable[[], None]
+
+
 class Engine(Protocol):
     """Executes launches. One instance serves the whole process and every thread at once."""
 
@@ -80,8 +93,8 @@ class Engine(Protocol):
         `inline_asm` maps the text of inline assembly to a Python callback of numpy arrays.
         """
 
-    def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int]) -> bool:
-        """Prepare a dry run; False if only executing the kernel tells what it accesses (flags, data that it writes itself).
+    def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int]) -> DryForm:
+        """Prepare a dry run, and say what it takes.
 
         `storages` gives the storage address of every tensor argument. Raises `UnsupportedOpError` if data of a tensor that
         has none (`bound.phantoms`) is needed.

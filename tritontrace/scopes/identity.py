@@ -28,7 +28,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -122,9 +122,11 @@ class Scope:
         "max_steps",
         "owner",
         "programs",
+        "repeats",
         "session",
         "strict",
         "target",
+        "verdicts",
     )
 
     def __init__(
@@ -148,6 +150,8 @@ class Scope:
         self.kernels = kernels
         self.programs = programs
         self.max_steps = max_steps
+        self.repeats = bool(self.clients) and all(client.repeatable for client in self.clients)
+        self.verdicts: dict[Hashable, Any] | None = None
         self.closed = False
         self.forked = False
         self.owner: object = _this.token
@@ -400,7 +404,7 @@ def close(scope: Scope) -> bool:
 def _drop_if_idle(scope: Scope) -> None:
     if scope._running == 0:
         session, scope.session, scope.clients = scope.session, None, ()
-        scope.kernels = scope.programs = None
+        scope.kernels = scope.programs = scope.verdicts = None
         if session is not None:
             session.released()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritontrace.engines.base import DryForm
 from tritontrace.engines.ir.frontend import compile_options
 from tritontrace.engines.ir.program import Program, compile_program
 from tritontrace.engines.ir.runtime import Frame, Runtime
@@ -80,20 +81,25 @@ class IREngine:
                 programs.alike[alike] = (*programs.alike.get(alike, ()), program)
         return program
 
-    def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int]) -> bool:
+    def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int]) -> DryForm:
         """See `Engine.dry_form`."""
         program = self.prepare(bound, sliced=True)
         if bound.phantoms is not None:
             self._refuse_phantom_data(program, bound)
-        if program.acts:
-            return False
+        return DryForm(
+            executes=program.acts or self._reads_what_it_writes(program, storages),
+            static=not program.reads and all(site.parameter is not None for site in program.sites),
+            check=program.globals_check,
+        )
+
+    def _reads_what_it_writes(self, program: Program, storages: Mapping[str, int]) -> bool:
         written = {site.parameter for site in program.sites if site not in program.reads and "load" not in site.event.op}
         places = {None if name is None else storages.get(name) for name in written}
         for site in program.reads:
             read = None if site.parameter is None else storages.get(site.parameter)
             if written and (read is None or read in places or None in places):
-                return False
-        return True
+                return True
+        return False
 
     def _refuse_phantom_data(self, program: Program, bound: BoundLaunch) -> None:
         """Raise if the slice reads memory that nobody has."""
