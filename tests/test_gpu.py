@@ -8,11 +8,12 @@ import triton
 
 import tritontrace
 from tests.cases import bounds
-from tests.cases.common import Case, check, has_block_pointers
+from tests.cases.common import Case, check
+from tritontrace.kernels import capabilities
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
-CASES = [case for case in bounds.CASES if has_block_pointers() or "block_pointer" not in case.name]
+CASES = [case for case in bounds.CASES if capabilities.block_pointers() or "block_pointer" not in case.name]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import tritontrace
-from tests.cases.common import has_block_pointers
+from tritontrace.kernels.capabilities import block_pointers
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "cases"
 NAMES = sorted(path.stem for path in FOLDER.glob("[a-z]*.py"))
@@ -41,7 +41,7 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize("name", NAMES or ["none"])
 def test_shared_case(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name[:3] in BLOCK_POINTERS and not has_block_pointers():
+    if name[:3] in BLOCK_POINTERS and not block_pointers():
         pytest.skip("this triton has no block pointers")
     module = load(name, monkeypatch)
     torch.manual_seed(0)

@@ -19,6 +19,7 @@ from tritontrace.errors import (
     OutOfBoundsError,
     TritonTraceError,
     UnsupportedOpError,
+    UnsupportedTritonError,
     UntraceableLaunchError,
 )
 from tritontrace.findings import Finding
@@ -47,6 +48,7 @@ __all__ = [
     "TritonTrace",
     "TritonTraceError",
     "UnsupportedOpError",
+    "UnsupportedTritonError",
     "UntraceableLaunchError",
     "events",
     "propagate",

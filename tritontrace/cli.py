@@ -254,9 +254,14 @@ def _doctor() -> int:
         import torch
 
         from tritontrace.clients.registry import known_names
+        from tritontrace.kernels import capabilities
 
+        healthy = capabilities.problem() is None
         found = torch.cuda.get_device_name() if torch.cuda.is_available() else "none (kernels run all the same)"
-        lines += [("gpu", found), ("clients", ", ".join(known_names()))]
+        lines += [("gpu", found), ("clients", ", ".join(known_names())), ("this triton", capabilities.verdict())]
+        if healthy:
+            for name, given, meaning in capabilities.answers():
+                lines.append((f"  {'has' if given else 'lacks'}", f"{name}: {meaning}"))
     for variable in ("TRITON_INTERPRET", "TRITON_CACHE_DIR"):
         lines.append((variable, os.environ.get(variable, "not set")))
     for name, value in lines:

@@ -18,6 +18,7 @@ __all__ = [
     "OutOfBoundsError",
     "TritonTraceError",
     "UnsupportedOpError",
+    "UnsupportedTritonError",
     "UntraceableLaunchError",
 ]
 
@@ -99,3 +100,7 @@ class KernelError(KernelLocatedError):
 
 class UntraceableLaunchError(TritonTraceError):
     """``session(strict=True)`` met a launch that cannot be traced (another language or launcher)."""
+
+
+class UnsupportedTritonError(TritonTraceError):
+    """The installed Triton is too old, or lacks a private part that tritontrace needs; raised when a session opens."""

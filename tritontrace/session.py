@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from typing_extensions import Self
 
 from tritontrace.errors import FindingError
+from tritontrace.kernels import capabilities
 from tritontrace.patching import interception
 from tritontrace.patching.transaction import Transaction
 from tritontrace.scopes import autograd, callsite, identity
@@ -256,6 +257,7 @@ class Session:
         return f"<session {self.number} [{names}] scope={self.scope} {state}, made at {file}:{line}>"
 
     def _begin(self, join: bool = True) -> Scope:
+        capabilities.ensure_supported()
         if self.scope == "context":
             autograd.ready()
         scope = Scope(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import triton
 
 from tritontrace.findings import Finding
 
@@ -42,11 +41,6 @@ class Case:
     name: str
     run: Callable[[], Sequence[Result]]
     faults: Sequence[Fault] = field(default=())
-
-
-def has_block_pointers() -> bool:
-    """Whether this Triton still has ``tl.make_block_ptr`` (3.9 does not)."""
-    return tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 9)
 
 
 def line_of(file: str, tag: str) -> int:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-import triton
 from torch.testing import assert_close
 
 from examples.kernels import block_pointers
 from examples.kernels.grouped_gemm import grouped_gemm
 from examples.kernels.matmul import matmul, split_k_matmul
+from tritontrace.kernels import capabilities
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 by_dtype = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=lambda d: str(d).removeprefix("torch."))
-HAS_BLOCK_POINTERS = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9)
-has_block_pointers = pytest.mark.skipif(not HAS_BLOCK_POINTERS, reason="Triton 3.9 has no block pointers any more")
+has_block_pointers = pytest.mark.skipif(not capabilities.block_pointers(), reason="this Triton has no block pointers")
 
 
 def check(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:

@@ -14,6 +14,8 @@ from triton.compiler import ASTSource
 from triton.compiler.compiler import make_backend
 from triton.language.extra import libdevice
 
+from tritontrace.kernels import capabilities
+
 
 @triton.jit
 def combine_max(value_a, index_a, value_b, index_b):
@@ -145,7 +147,7 @@ KERNELS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
         {"function": scaled},
     ),
 }
-if hasattr(tl, "make_block_ptr") and triton.__version__ < "3.9":
+if capabilities.block_pointers():
     KERNELS["pointers"] = (
         pointers,
         {"a": "*fp32", "c": "*fp32", "M": "i32", "K": "i32", "BM": "constexpr", "BK": "constexpr"},

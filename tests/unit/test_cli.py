@@ -198,5 +198,5 @@ def test_mistakes_on_the_command_line(tmp_path: Path) -> None:
 def test_doctor_names_the_versions(tmp_path: Path) -> None:
     done = command("doctor", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for word in ("tritontrace", "triton", "torch", "numpy", "sanitizer, tracer", "TRITON_INTERPRET"):
+    for word in ("tritontrace", "triton", "torch", "numpy", "sanitizer, tracer", "block_pointers", "TRITON_INTERPRET"):
         assert word in done.stdout

@@ -24,6 +24,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritontrace.engines.ir.frontend import UNTERMINATED, Lowered, lower
 from tritontrace.errors import UntraceableLaunchError
+from tritontrace.kernels import capabilities, compat
 from tritontrace.kernels.arguments import bind
 from tritontrace.kernels.targets import Target, backend_for
 
@@ -131,7 +132,7 @@ def test_same_ir_as_tritons_own_frontend() -> None:
 
 def test_nothing_of_kernel_helpers_or_triton_is_written() -> None:
     functions = (softmax_kernel, _twice, _scaled, _larger, tl.sum, tl.softmax, tl.max, tl.cdiv, tl.target_info.is_cuda)
-    registry = dict(getattr(triton_jit, "_triton_jit_function_registry", {}))
+    registry = dict(compat.function_registry())
     namespaces = [dict(vars(space)) for space in (tl, tl.tensor, tl.core, tl.standard, tl.math, sys.modules[__name__])]
     before = states(*functions)
     out, x = tensors()
@@ -142,7 +143,7 @@ def test_nothing_of_kernel_helpers_or_triton_is_written() -> None:
     for old, new in zip(namespaces, after, strict=True):
         assert old.keys() == new.keys()
         assert all(new[name] is value for name, value in old.items())
-    now = getattr(triton_jit, "_triton_jit_function_registry", {})
+    now = compat.function_registry()
     assert all(now[name] is function for name, function in registry.items())
 
 
@@ -285,7 +286,7 @@ def test_tuples_of_tensors() -> None:
     assert result.text.count('"tt.load"') == 4
 
 
-@pytest.mark.skipif(triton.__version__ < "3.8", reason="variadic kernels came with 3.8")
+@pytest.mark.skipif(not capabilities.variadic_kernels(), reason="this Triton has no variadic kernels")
 def test_variadic_kernel() -> None:
     @triton.jit
     def kernel(out_ptr, *inputs):
@@ -524,7 +525,7 @@ def test_kernel_is_not_kept_alive() -> None:
 
     lowered(kernel, torch.zeros(1))
     alive = weakref.ref(kernel)
-    registry = getattr(triton_jit, "_triton_jit_function_registry", {})
+    registry = compat.function_registry()
     for name in [name for name, function in registry.items() if function is kernel]:
         del registry[name]  # Triton's own reference, for good
     del kernel

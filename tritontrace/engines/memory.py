@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from triton.runtime.jit import TensorWrapper
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritontrace.engines.live import LIVE_STORAGES
 from tritontrace.engines.pointers import is_pointer_like, memory_of
+from tritontrace.kernels.compat import TensorDescriptor, TensorWrapper
 
 __all__ = ["AddressSpace", "Allocation", "storage_of", "tensors_of"]
 

@@ -23,7 +23,6 @@ from typing import Any
 import torch
 import triton
 
-from tritontrace.engines.ir.shadows import ShadowWorld, ast_to_ttir
 from tritontrace.kernels import compat
 from tritontrace.kernels.arguments import BoundLaunch, hide_functions, reveal_functions
 from tritontrace.kernels.targets import Target, backend_for
@@ -90,6 +89,8 @@ class _ShadowSource(compat.ASTSource):  # type: ignore[misc]  # Triton's classes
     """Triton's source object over shadows."""
 
     def make_ir(self, *args: Any, **kwargs: Any) -> Any:
+        from tritontrace.engines.ir.shadows import ast_to_ttir  # as below
+
         given = inspect.signature(compat.ASTSource.make_ir).bind(self, *args, **kwargs).arguments
         return ast_to_ttir(
             self.fn,
@@ -151,6 +152,9 @@ def real_compile(jit_fn: Any, bound: BoundLaunch | CompileRequest, target: Targe
     Nothing is written to the kernel, to its helpers or to ``triton.language``. The result is remembered as long as the
     kernel lives. Raises Triton's own errors for a kernel that does not compile.
     """
+    # Not before: shadows are built on more of Triton than a version may have that the package is only imported with.
+    from tritontrace.engines.ir.shadows import ShadowWorld
+
     request = bound if isinstance(bound, CompileRequest) and target is None else None
     if request is None:
         request = CompileRequest.of(bound, target) if isinstance(bound, BoundLaunch) else bound

@@ -1,8 +1,8 @@
 """The one place that reaches into Triton's internals: every name is checked when it is taken.
 
 Triton has no public API for binding a launch or for running its frontend alone. Everything that tritontrace takes from
-inside Triton is taken here, so that a version that moved something fails with one sentence that names the missing part
-and the versions that are supported, and not with an AttributeError in the middle of a launch.
+inside Triton is taken here, so that a version that moved something fails, when the first session opens, with one sentence
+that names the missing parts and the versions that are tested, and not with an AttributeError in the middle of a launch.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from typing import Any
 
 import triton
 import wrapt
-from triton.backends.compiler import GPUTarget
-from triton.compiler import code_generator as _code_generator
-from triton.compiler import compiler as _compiler
-from triton.runtime import jit as _jit
 
-from tritontrace.errors import TritonTraceError
+from tritontrace.errors import UnsupportedTritonError
+from tritontrace.kernels import capabilities
+from tritontrace.kernels.capabilities import lacks, take
 
 __all__ = [
     "AST_TO_TTIR",
     "ASTSource",
     "BoundConstexprFunction",
     "CodeGenerator",
+    "CompileTimeAssertionFailure",
     "CompiledKernel",
     "ConstexprFunction",
     "DependenciesFinder",
@@ -33,13 +32,20 @@ __all__ = [
     "JITCallable",
     "JITFunction",
     "KernelParam",
+    "LazyDict",
     "MethodOfValue",
+    "MockTensor",
+    "OutOfResources",
+    "PTXASError",
+    "TensorDescriptor",
+    "TensorWrapper",
     "compile_source",
     "constexpr",
     "constexpr_value",
     "create_binder",
     "filter_traceback",
     "find_paths_if",
+    "function_registry",
     "function_with_globals",
     "get_iterable_path",
     "interpreted_function_class",
@@ -50,49 +56,48 @@ __all__ = [
     "make_backend",
     "require",
     "specialize",
-    "triton_version",
     "unwrap",
 ]
 
 
-def triton_version() -> tuple[int, int]:
-    """Major and minor version of the Triton that is installed."""
-    major, minor = triton.__version__.split(".")[:2]
-    return int(major), int(minor)
-
-
 def require(owner: Any, name: str) -> Any:
-    """`owner.name`, or an error that says which part of Triton is missing."""
+    """`owner.name`, or an error that says which part of Triton is missing. For what cannot be taken at import."""
     try:
         return getattr(owner, name)
     except AttributeError:
         where = getattr(owner, "__name__", None) or type(owner).__name__
-        raise TritonTraceError(
-            f"triton {triton.__version__} has no {where}.{name}, which tritontrace needs; it supports triton 3.6 to 3.9"
-        ) from None
+        raise UnsupportedTritonError(lacks(f"{where}.{name}")) from None
 
 
-JITCallable: Any = require(_jit, "JITCallable")
-JITFunction: Any = require(_jit, "JITFunction")
-ConstexprFunction: Any = require(_jit, "ConstexprFunction")
-BoundConstexprFunction: Any = require(_jit, "BoundConstexprFunction")
-KernelParam: Any = require(_jit, "KernelParam")
-create_binder: Callable[..., Any] = require(_jit, "create_function_from_signature")
-specialize: Callable[..., Any] = require(_jit, "native_specialize_impl")
-CompiledKernel: Any = require(_compiler, "CompiledKernel")
-DependenciesFinder: Any = require(_jit, "DependenciesFinder")
-compile_source: Callable[..., Any] = require(_compiler, "compile")
-filter_traceback: Callable[[BaseException], None] = require(_compiler, "filter_traceback")
-ASTSource: Any = require(_compiler, "ASTSource")
-make_backend: Callable[[Any], Any] = require(_compiler, "make_backend")
-CodeGenerator: Any = require(_code_generator, "CodeGenerator")
-AST_TO_TTIR: Any = require(_code_generator, "ast_to_ttir")
-MethodOfValue: Any = require(_code_generator, "BoundJITMethod")
-find_paths_if: Callable[..., list[tuple[int, ...]]] = require(triton._utils, "find_paths_if")
-get_iterable_path: Callable[..., Any] = require(triton._utils, "get_iterable_path")
-is_namedtuple: Callable[[Any], bool] = require(triton._utils, "is_namedtuple")
-constexpr: Any = require(triton.language, "constexpr")
-ir: Any = require(_jit if hasattr(_jit, "ir") else _code_generator, "ir")
+JITCallable: Any = take("triton.runtime.jit.JITCallable")
+JITFunction: Any = take("triton.runtime.jit.JITFunction")
+ConstexprFunction: Any = take("triton.runtime.jit.ConstexprFunction")
+BoundConstexprFunction: Any = take("triton.runtime.jit.BoundConstexprFunction")
+KernelParam: Any = take("triton.runtime.jit.KernelParam")
+create_binder: Callable[..., Any] = take("triton.runtime.jit.create_function_from_signature")
+specialize: Callable[..., Any] = take("triton.runtime.jit.native_specialize_impl")
+CompiledKernel: Any = take("triton.compiler.compiler.CompiledKernel")
+DependenciesFinder: Any = take("triton.runtime.jit.DependenciesFinder")
+compile_source: Callable[..., Any] = take("triton.compiler.compiler.compile")
+filter_traceback: Callable[[BaseException], None] = take("triton.compiler.compiler.filter_traceback")
+ASTSource: Any = take("triton.compiler.compiler.ASTSource")
+make_backend: Callable[[Any], Any] = take("triton.compiler.compiler.make_backend")
+CodeGenerator: Any = take("triton.compiler.code_generator.CodeGenerator")
+AST_TO_TTIR: Any = take("triton.compiler.code_generator.ast_to_ttir")
+MethodOfValue: Any = take("triton.compiler.code_generator.BoundJITMethod")
+find_paths_if: Callable[..., list[tuple[int, ...]]] = take("triton._utils.find_paths_if")
+get_iterable_path: Callable[..., Any] = take("triton._utils.get_iterable_path")
+is_namedtuple: Callable[[Any], bool] = take("triton._utils.is_namedtuple")
+constexpr: Any = take("triton.language.constexpr")
+ir: Any = take("triton._C.libtriton.ir")
+GPUTarget: Any = take("triton.backends.compiler.GPUTarget")
+LazyDict: Any = take("triton.compiler.compiler.LazyDict")
+TensorDescriptor: Any = take("triton.tools.tensor_descriptor.TensorDescriptor")
+TensorWrapper: Any = take("triton.runtime.jit.TensorWrapper")
+MockTensor: Any = take("triton.runtime.jit.MockTensor")
+PTXASError: Any = take("triton.runtime.errors.PTXASError")
+OutOfResources: Any = take("triton.runtime.errors.OutOfResources")
+CompileTimeAssertionFailure: Any = take("triton.compiler.errors.CompileTimeAssertionFailure")
 
 # wrapt 2 gave ObjectProxy a base of its own; a proxy is recognised by its real class, never by what it claims to be.
 _PROXY_CLASS: type = getattr(wrapt, "BaseObjectProxy", wrapt.ObjectProxy)
@@ -128,6 +133,12 @@ def constexpr_value(value: Any) -> Any:
     return value.value if isinstance(value, constexpr) else value
 
 
+def function_registry() -> dict[str, Any]:
+    """Triton's registry of JIT functions by name, which making one writes to; an empty dict where there is none."""
+    registry: dict[str, Any] = triton.runtime.jit._triton_jit_function_registry if capabilities.function_registry() else {}
+    return registry
+
+
 def is_gluon(value: Any) -> bool:
     """True for a Gluon kernel, which has a language and an IR of its own."""
     asked = getattr(type(value), "is_gluon", None)
@@ -143,9 +154,9 @@ def function_with_globals(function: Any, replaced: dict[str, Any]) -> Any:
     code = function.__code__
     missing = [name for name in replaced if name not in code.co_names]
     if missing:
-        raise TritonTraceError(
+        raise UnsupportedTritonError(
             f"{function.__module__}.{function.__qualname__} of triton {triton.__version__} does not refer to "
-            f"{', '.join(missing)} any more; tritontrace supports triton 3.6 to 3.9"
+            f"{', '.join(missing)}, as tritontrace expects; it is tested with triton {capabilities.tested()}"
         )
     copy = types.FunctionType(
         code, {**function.__globals__, **replaced}, function.__name__, function.__defaults__, function.__closure__

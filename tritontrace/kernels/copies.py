@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from triton.runtime.jit import TensorWrapper
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritontrace.engines.memory import AddressSpace, Allocation, storage_of
+from tritontrace.kernels.compat import TensorDescriptor, TensorWrapper
 
 __all__ = ["Copier", "PrivateMemory"]
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import triton
-from triton.compiler.compiler import LazyDict
 
 from tritontrace.kernels import compat
 from tritontrace.kernels.arguments import BoundLaunch
@@ -40,7 +39,7 @@ def launch_hooks(kernel: Any, bound: BoundLaunch, grid: tuple[int, int, int], me
     if not (_listens(enter) or _listens(leave)):
         yield
         return
-    described = LazyDict({"name": bound.kernel_name, "function": None, "stream": None})
+    described = compat.LazyDict({"name": bound.kernel_name, "function": None, "stream": None})
     describe = getattr(kernel, "launch_metadata", None)
     if describe is not None:
         described.add(lambda: describe(grid, metadata(), dict(bound.values)), ())

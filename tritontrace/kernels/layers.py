@@ -14,23 +14,17 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import triton
-from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.autotuner import Autotuner, Heuristics
-from triton.runtime.errors import OutOfResources, PTXASError
-from triton.runtime.jit import MockTensor
 
 from tritontrace.forking import fork_safe
-from tritontrace.kernels import compat, tuners
+from tritontrace.kernels import capabilities, compat, tuners
 from tritontrace.kernels.copies import Copier
 from tritontrace.kernels.weak import WeakIdentityMap
 
 __all__ = ["Chain", "Conductor", "EngineLeaf", "Tuned", "is_layer_copy", "run_layer", "wrap_dtypes"]
 
-CONFIG_FAILURES = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
+CONFIG_FAILURES = (compat.OutOfResources, compat.CompileTimeAssertionFailure, compat.PTXASError)
 """What a config may fail with while it is tuned: it is then not chosen (as in Triton's `Autotuner._bench`)."""
-
-BEFORE_3_8 = compat.triton_version() < (3, 8)
-"""Triton 3.6 and 3.7 tune, and so apply `reset_to_zero`, also when pruning left one config; and they call no listener."""
 
 LAUNCH_WORDS = frozenset({"grid", "warmup"})
 
@@ -227,7 +221,7 @@ class AutotunerCopy(_LayerCopy, Autotuner):  # type: ignore[misc]  # triton ship
                 tuned.analysed |= analysing
             return tuned.config, False
         candidates = list(self.prune_configs(kwargs))
-        if len(candidates) == 1 and not BEFORE_3_8:
+        if len(candidates) == 1 and not capabilities.tunes_a_single_config():
             return bond.cache.put(place, Tuned(candidates[0], candidates)).config, False
         fresh = Tuned(None, candidates)
         analysing = bond.conductor.to_analyse(fresh)
@@ -240,8 +234,8 @@ class AutotunerCopy(_LayerCopy, Autotuner):  # type: ignore[misc]  # triton ship
         return tuned.config, True
 
     def _tell_listener(self, key: Any, config: Any, candidates: list[Any], timings: list[float]) -> None:
-        listener = getattr(triton.knobs.autotuning, "listener", None)
-        if listener is None or BEFORE_3_8:
+        listener = triton.knobs.autotuning.listener if capabilities.tuning_listener() else None
+        if listener is None:
             return
         listener(
             fn=Chain(self._tritontrace.original).leaf,
@@ -423,4 +417,4 @@ def run_layer(copy: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, A
 
 def wrap_dtypes(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """As `KernelInterface.warmup`: a torch dtype stands for a tensor of it."""
-    return tuple(MockTensor.wrap_dtype(arg) for arg in args)
+    return tuple(compat.MockTensor.wrap_dtype(arg) for arg in args)

@@ -12,7 +12,7 @@ import wrapt
 from triton.runtime.autotuner import Autotuner
 
 from tritontrace.errors import TritonTraceError
-from tritontrace.kernels import compat, lifecycle, tuners
+from tritontrace.kernels import capabilities, compat, lifecycle, tuners
 from tritontrace.kernels.layers import Chain
 from tritontrace.scopes.identity import Scope, active_scopes, hold, release
 
@@ -45,6 +45,7 @@ class TritonTrace(wrapt.ObjectProxy):  # type: ignore[misc]  # wrapt ships no ty
 
         Without an `engine` the sessions that are open at a launch choose it.
         """
+        capabilities.ensure_supported()
         super().__init__(kernel)
         reason = lifecycle.untraceable(Chain(kernel).leaf)
         if reason is not None:
@@ -214,7 +215,7 @@ def _interpreted(leaf: Any) -> Any:
     if issubclass(type(leaf), interpreted):
         return leaf
     # Rewriting makes Triton construct a JITFunction, which takes the user's place in a registry of Triton's.
-    registry = getattr(triton.runtime.jit, "_triton_jit_function_registry", {})
+    registry = compat.function_registry()
     key = f"{leaf.fn.__module__}:{leaf.fn.__qualname__}"
     mine = registry.get(key)
     made = interpreted(leaf.fn)

@@ -160,7 +160,7 @@ def lower(bound: BoundLaunch) -> Lowered:
         _drop_own_frames(error)
         compat.filter_traceback(error)
         raise
-    entry = module.get_entry_func_name() if hasattr(module, "get_entry_func_name") else bound.kernel_name
+    entry = module.get_entry_func_name()
     text = _generic_text(module, context)
     watch.add(world.used_globals)
     return Lowered(text, entry, _slots(bound), watch.check, asked)

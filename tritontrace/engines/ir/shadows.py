@@ -17,6 +17,7 @@ import ast
 import copy
 import functools
 import logging
+import re
 import threading
 import types
 import weakref
@@ -27,7 +28,7 @@ import triton.language as tl
 from triton.language import semantic as _semantic
 
 from tritontrace.forking import fork_safe
-from tritontrace.kernels import compat
+from tritontrace.kernels import capabilities, compat
 from tritontrace.kernels.targets import Target
 from tritontrace.kernels.weak import WeakIdentityMap
 
@@ -385,7 +386,7 @@ def _interpreted_state(original: Any) -> dict[str, Any]:
     def create() -> dict[str, Any]:
         made = object.__new__(compat.JITFunction)
         initialise = compat.JITFunction.__init__
-        if "_triton_jit_function_registry" in initialise.__code__.co_names:
+        if capabilities.function_registry():
             # The registry is for kernels of the user; the entry there, if any, is not ours to replace.
             initialise = compat.function_with_globals(initialise, {"_triton_jit_function_registry": {}})
         initialise(made, original.fn, **compat.require(original, "kwargs"))
@@ -396,12 +397,38 @@ def _interpreted_state(original: Any) -> dict[str, Any]:
     return {**state, "fn": original.fn, "__globals__": original.fn.__globals__}
 
 
+_DEFINITION = re.compile(r"^([ \t]*)def\s", re.MULTILINE)
+
+
+class _FileColumns(compat.ir.builder):  # type: ignore[misc]  # Triton's classes are untyped
+    """A builder whose locations have the columns that the file has, counted from 1, as those of later Tritons do."""
+
+    first_column = 1
+
+    def create_loc(self, file: str, line: int, column: int) -> Any:
+        return super().create_loc(file, line, self.first_column + column)
+
+
+def _file_columns(context: Any, fresh: Any, function: ShadowFunction, file: str, line: int) -> Any:
+    """A `_FileColumns` in place of `fresh`, a code generator's builder that has built nothing yet."""
+    # The frontend reads the source without the indentation that a kernel inside a function or a class has.
+    definition = _DEFINITION.search("".join(function.raw_src))
+    builder = _FileColumns(context)
+    builder.first_column = 1 + (len(definition.group(1)) if definition else 0)
+    builder.set_loc(file, line, builder.first_column)
+    builder.options, builder.codegen_fns, builder.module_map = fresh.options, fresh.codegen_fns, fresh.module_map
+    return builder
+
+
 class ShadowCodeGenerator(compat.CodeGenerator):  # type: ignore[misc]  # Triton's classes are untyped
     """Triton's code generator over shadows: every function it looks up or is given goes through the world."""
 
     def __init__(self, context: Any, prototype: Any, gscope: Any, *args: Any, jit_fn: ShadowFunction, **kwargs: Any) -> None:
         self.shadow_world = jit_fn.shadow_world
         super().__init__(context, prototype, gscope, *args, jit_fn=jit_fn, **kwargs)
+        self._keeps_locations = capabilities.exact_locations()
+        if not self._keeps_locations:
+            self.builder = _file_columns(context, self.builder, jit_fn, kwargs["file_name"], kwargs["begin_line"])
         self.semantic = _TargetSemantic(self.builder)
         self.semantic.shadow_world = self.shadow_world
 
@@ -418,7 +445,13 @@ class ShadowCodeGenerator(compat.CodeGenerator):  # type: ignore[misc]  # Triton
         return shadow_lookup
 
     def visit(self, node: Any) -> Any:
-        value = super().visit(node)
+        if self._keeps_locations:
+            value = super().visit(node)
+        else:
+            outer = self.builder.get_loc()
+            value = super().visit(node)
+            if outer:
+                self.builder.set_loc(outer)
         return value if type(value) in _PLAIN else self.shadow_world.shadow(value)
 
     def get_Attribute(self, lhs: Any, attr: Any) -> Any:
