@@ -12,6 +12,7 @@ from tritontrace.clients.base import Client, ClientManager, LoopCallbacks, OpCal
 from tritontrace.clients.sanitizer import Sanitizer
 from tritontrace.clients.tracer import Tracer
 from tritontrace.errors import (
+    ArgumentError,
     DeadlockError,
     FindingError,
     HookConflictError,
@@ -30,6 +31,7 @@ from tritontrace.source import SourceLocation
 from tritontrace.tracing import trace
 
 __all__ = [
+    "ArgumentError",
     "Client",
     "ClientManager",
     "DeadlockError",

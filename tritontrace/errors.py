@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tritontrace.source import SourceLocation
 
 __all__ = [
+    "ArgumentError",
     "DeadlockError",
     "FindingError",
     "HookConflictError",
@@ -25,6 +26,14 @@ __all__ = [
 
 class TritonTraceError(Exception):
     """Base of every exception that tritontrace itself raises."""
+
+
+class ArgumentError(TritonTraceError, TypeError, ValueError):
+    """A launch got an argument or a grid that its kernel cannot run with; nothing was changed.
+
+    Where Triton itself refuses the value, its words are in the message, and what the caller can pass instead. It can be caught
+    as the `TypeError` or `ValueError` that Triton raises for some of these.
+    """
 
 
 class HookConflictError(TritonTraceError):

@@ -191,7 +191,8 @@ class Session:
         """
         for tensor in tensors:
             if not (hasattr(tensor, "data_ptr") and hasattr(tensor, "untyped_storage")):
-                raise TypeError(f"register_memory takes tensors, not {type(tensor).__name__}")
+                hint = "; torch.from_numpy(array) shares an array's memory" if hasattr(tensor, "__array_interface__") else ""
+                raise TypeError(f"register_memory takes tensors, not {type(tensor).__name__}{hint}")
         with LOCK:
             self._memory.extend(tensors)
 

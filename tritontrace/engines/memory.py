@@ -20,6 +20,7 @@ import torch
 
 from tritontrace.engines.live import LIVE_STORAGES
 from tritontrace.engines.pointers import is_pointer_like, memory_of
+from tritontrace.errors import ArgumentError
 from tritontrace.kernels.compat import TensorDescriptor, TensorWrapper
 
 __all__ = ["AddressSpace", "Allocation", "storage_of", "tensors_of"]
@@ -48,29 +49,32 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
 def storage_of(tensor: torch.Tensor) -> tuple[torch.UntypedStorage, int, int]:
     """The storage of `tensor`, its first byte's address and its size in bytes.
 
-    Raises `TypeError` for a tensor without memory of its own (meta, fake, sparse, wrapper subclasses).
+    Raises `ArgumentError` for a tensor without memory of its own (meta, fake, sparse, wrapper subclasses).
     """
     # A subclass may redefine what attributes mean; a kernel gets the raw memory.
     with torch._C.DisableTorchFunctionSubclass():
         if tensor.is_meta:
-            raise _no_memory(tensor, "it lies on the meta device and has no memory")
+            raise _no_memory(tensor, f"it lies on the meta device and has no memory; {_MAKE_ONE}")
         if type(tensor).__name__ in ("FakeTensor", "FunctionalTensor"):  # asking these for an address warns or aborts
-            raise _no_memory(tensor, "it has no memory of its own")
+            raise _no_memory(tensor, f"it has no memory of its own; {_MAKE_ONE}")
         try:
             pointer = tensor.data_ptr()  # first: it gives a copy-on-write tensor the storage that it will keep
             storage = tensor.untyped_storage()
             address, nbytes = storage.data_ptr(), storage.nbytes()
         except (RuntimeError, NotImplementedError) as error:
-            raise _no_memory(tensor, f"it has no storage ({error})") from error
+            raise _no_memory(tensor, f"it has no storage ({error}); a copy (tensor.clone()) has") from error
         if nbytes and address == 0 and pointer == 0 and tensor.numel() > 0:
-            raise _no_memory(tensor, "it wraps other tensors and has no memory of its own")
+            raise _no_memory(tensor, "it wraps other tensors and has no memory of its own; pass those")
     return storage, address, nbytes if address else 0
 
 
-def _no_memory(tensor: torch.Tensor, reason: str) -> TypeError:
+_MAKE_ONE = "pass a real one (torch.empty_like(tensor, device='cpu')); Sanitizer(dry_run=True) and kernel.warmup need no memory"
+
+
+def _no_memory(tensor: torch.Tensor, reason: str) -> ArgumentError:
     dtype = str(tensor.dtype).removeprefix("torch.")
     described = f"a {type(tensor).__name__} of shape {tuple(tensor.shape)} and dtype {dtype}"
-    return TypeError(f"a kernel cannot run on {described}: {reason}")
+    return ArgumentError(f"a kernel cannot run on {described}: {reason}")
 
 
 class _HostBytes:
@@ -224,7 +228,7 @@ class AddressSpace:
     def for_launch(cls, tensors: Iterable[Any], registered: Iterable[Any] = ()) -> AddressSpace:
         """The address space of a launch with these arguments (anything `tensors_of` reads) and registered tensors.
 
-        Tensors that share a storage share an `Allocation`. Raises `TypeError` for a tensor that has no memory.
+        Tensors that share a storage share an `Allocation`. Raises `ArgumentError` for a tensor that has no memory.
         """
         space = cls()
         parts: dict[tuple[int, int], _Part] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,15 +12,18 @@ import torch
 import triton
 
 from tritontrace.engines.pointers import is_pointer_like, memory_of, view_shape
+from tritontrace.errors import ArgumentError
 from tritontrace.kernels import compat
+from tritontrace.kernels.constants import constant_key, hide_functions, option_key, reveal_functions, tuple_key
+from tritontrace.kernels.refusals import explained
 from tritontrace.kernels.targets import Target, backend_for
-from tritontrace.kernels.weak import WeakIdentityMap, identity_token
+from tritontrace.kernels.weak import WeakIdentityMap
 from tritontrace.launch import ArgumentInfo
 
 if TYPE_CHECKING:
     from tritontrace.engines.phantom import Phantoms
 
-__all__ = ["BoundLaunch", "Leaf", "argument_infos", "bind", "grid", "hide_functions", "reveal_functions"]
+__all__ = ["BoundLaunch", "Leaf", "argument_infos", "bind"]
 
 Path = tuple[int, ...]
 
@@ -69,33 +71,6 @@ class BoundLaunch:
         return (types, *others)
 
 
-class _StandIn(compat.JITCallable):  # type: ignore[misc]  # Triton's classes are untyped
-    """Takes a function's place while arguments are specialized: Triton asks every JITFunction for its cache key there,
-    and computing one writes to the function."""
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    @property
-    def cache_key(self) -> str:
-        return f"function:{identity_token(self.function)}"
-
-    __hash__ = object.__hash__
-
-
-class _FakeStandIn:
-    """Takes a fake tensor's place there: Triton asks for the address, and a fake tensor warns when it is asked."""
-
-    __slots__ = ("dtype", "tensor")
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-        self.dtype = tensor.dtype
-
-    def data_ptr(self) -> int:
-        return 0
-
-
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What all launches with one key share."""
@@ -136,14 +111,20 @@ class _KernelBinder:
                 *[arg if type(arg) in _PLAIN else hide_functions(arg) for arg in args],
                 **{name: arg if type(arg) in _PLAIN else hide_functions(arg) for name, arg in kwargs.items()},
             )
-        except TypeError as error:
-            raise self._explained(error, args, kwargs) from None
+        except Exception as error:  # the explanation is raised, or the error as it was
+            raise explained(error, self.kernel_name, self.params, self.backend, args, kwargs) from None
         types_key: list[Hashable] = []
-        for (kind, _), given in zip(specialization, values.values(), strict=True):
-            if type(kind) is str:
-                types_key.append(_constant_key(given) if kind == "constexpr" else kind)
-            else:
-                types_key.append((kind, _tuple_key(kind, given)))
+        for (kind, _), (name, given) in zip(specialization, values.items(), strict=True):
+            if type(kind) is str and kind != "constexpr":
+                types_key.append(kind)
+                continue
+            try:
+                types_key.append(constant_key(given) if kind == "constexpr" else (kind, tuple_key(kind, given)))
+            except TypeError as error:
+                # Triton looks a launch up by its compile-time values, so they need a hash.
+                raise ArgumentError(
+                    f"{error} (compile-time argument {name!r} of kernel {self.kernel_name!r}; a list can be a tuple)"
+                ) from None
         for name, value in values.items():
             if type(value) not in _PLAIN:
                 values[name] = reveal_functions(value)
@@ -156,12 +137,14 @@ class _KernelBinder:
                     debug = value or debug
                 else:
                     options[name] = value
+            elif name in _DEPRECATED:
+                raise ArgumentError(f"{name} option is deprecated; current {_DEPRECATED[name]} will be used ({self.kernel_name})")
             elif name not in values:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised (launch of {self.kernel_name})")
         debug = bool(debug or triton.knobs.runtime.debug)
         key: tuple[Hashable, ...] = (
             tuple(types_key),
-            tuple([(name, _constant_key(options[name])) for name in sorted(options)]) if options else (),
+            tuple([(name, option_key(options[name])) for name in sorted(options)]) if options else (),
             debug,
             self.target,
             getattr(kernel, "_src", None),
@@ -189,23 +172,9 @@ class _KernelBinder:
         signature = dict(zip(self.names, kinds, strict=True))
         return _Plan(signature, constexpr_paths, tuple(leaves), all(type(kind) is str for kind in kinds))
 
-    def _explained(self, error: TypeError, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
-        """The error of Triton's generated binder, with the kernel and the argument it is about."""
-        text = str(error)
-        if "dynamic_func()" in text:
-            return TypeError(text.replace("dynamic_func()", f"{self.kernel_name}()"))
-        if text.startswith("failed to specialize argument"):
-            for name, value in [*zip(self.names, args, strict=False), *kwargs.items()]:
-                param = next((param for param in self.params if param.name == name), None)
-                if param is None or param.is_constexpr:
-                    continue
-                try:
-                    compat.specialize(self.backend, hide_functions(value), False, True, False)
-                except TypeError:
-                    return TypeError(f"{text} (argument {name!r} of kernel {self.kernel_name!r})")
-        return error
 
-
+# Triton refuses these words, even for a parameter of the name.
+_DEPRECATED = {"device_type": "target", "device": "device", "stream": "stream"}
 _PLAIN = frozenset({type(None), bool, int, float, str, torch.Tensor, torch.nn.Parameter, torch.dtype})
 _binders: WeakIdentityMap[dict[Target, _KernelBinder]] = WeakIdentityMap()
 
@@ -213,8 +182,9 @@ _binders: WeakIdentityMap[dict[Target, _KernelBinder]] = WeakIdentityMap()
 def bind(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Target) -> BoundLaunch:
     """Bind a launch of `kernel` (a JITFunction or an InterpretedFunction; a proxy is unwrapped) for `target`.
 
-    Raises what Triton raises for arguments that do not fit: `TypeError` for a missing or unsupported argument, `KeyError`
-    for a keyword that is neither a parameter nor a compile option. Nothing is written to the kernel.
+    Raises what Triton raises for arguments that do not fit: `TypeError` for a missing or surplus argument, `KeyError` for a
+    keyword that is neither a parameter nor a compile option; and `ArgumentError` for a value that no kernel takes. Nothing
+    is written to the kernel.
     """
     kernel = compat.unwrap(kernel)
     binders = _binders.get(kernel)
@@ -224,93 +194,6 @@ def bind(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: 
     if binder is None:
         binder = binders.setdefault(target, _KernelBinder(kernel, target))
     return binder.bind(kernel, args, kwargs if type(kwargs) is dict else dict(kwargs))
-
-
-def hide_functions(value: Any) -> Any:
-    """`value` with a stand-in for every function and every fake tensor in it."""
-    if isinstance(value, torch.Tensor):
-        return _FakeStandIn(value) if type(value).__name__ == "FakeTensor" else value
-    if isinstance(value, (tuple, list)):
-        items = [hide_functions(item) for item in value]
-        if all(new is old for new, old in zip(items, value, strict=True)):
-            return value
-        return type(value)(*items) if hasattr(type(value), "_fields") else type(value)(items)
-    bare = compat.unwrap(value)
-    if compat.is_function(bare):
-        return _StandIn(bare)
-    if type(value) is compat.constexpr:
-        inner = hide_functions(value.value)
-        return value if inner is value.value else compat.constexpr(inner)
-    return value
-
-
-def reveal_functions(value: Any) -> Any:
-    """The inverse of `hide_functions`."""
-    if type(value) is _StandIn:
-        return value.function
-    if type(value) is _FakeStandIn:
-        return value.tensor
-    if isinstance(value, (tuple, list)):
-        items = [reveal_functions(item) for item in value]
-        if all(new is old for new, old in zip(items, value, strict=True)):
-            return value
-        return type(value)(*items) if hasattr(type(value), "_fields") else type(value)(items)
-    if type(value) is compat.constexpr:
-        inner = reveal_functions(value.value)
-        return value if inner is value.value else compat.constexpr(inner)
-    return value
-
-
-def _constant_key(value: Any) -> Hashable:
-    """A hashable that is equal for two compile-time values exactly if they compile to the same."""
-    kind = type(value)
-    if kind is int or kind is str or kind is bool or value is None:
-        # True == 1 and both hash alike: the type must stand beside the value.
-        return (kind, value)
-    if kind is float:
-        return (kind, value.hex())  # -0.0 and 0.0 are equal but compile differently, and nan is not equal to itself
-    if kind is compat.constexpr:
-        return _constant_key(value.value)
-    if kind is tuple or kind is list or isinstance(value, tuple):
-        return (kind, tuple(map(_constant_key, value)))
-    if kind is _StandIn:
-        return (kind, identity_token(value.function))
-    if kind is dict:
-        return (kind, tuple((_constant_key(name), _constant_key(item)) for name, item in value.items()))
-    return (kind, repr(value))
-
-
-def _tuple_key(kinds: Any, values: Any) -> Hashable:
-    """The compile-time values inside a tuple argument."""
-    return (
-        type(values),
-        tuple(
-            _constant_key(value) if kind == "constexpr" else None if type(kind) is str else _tuple_key(kind, value)
-            for kind, value in zip(kinds, values, strict=True)
-        ),
-    )
-
-
-def grid(grid: Any, bound: BoundLaunch) -> tuple[int, int, int]:
-    """The three entries of a launch's grid, from a list, tuple, tensor, or a callable of the bound arguments.
-
-    An entry may be any integer-like object (numpy, a one-element tensor). Raises `TypeError` for something else and
-    `ValueError` for no entry, more than three or a negative one.
-    """
-    if type(grid) is tuple and len(grid) == 3 and all(type(entry) is int and entry >= 0 for entry in grid):
-        return grid
-    if callable(grid):
-        grid = grid(dict(bound.values))
-    try:
-        entries = [operator.index(entry) for entry in grid]
-    except TypeError:
-        raise TypeError(f"the grid of kernel {bound.kernel_name!r} must be one to three integers, not {grid!r}") from None
-    if not 1 <= len(entries) <= 3:
-        raise ValueError(f"the grid of kernel {bound.kernel_name!r} must have one to three entries, not {len(entries)}: {grid!r}")
-    if min(entries) < 0:
-        raise ValueError(f"the grid of kernel {bound.kernel_name!r} has a negative entry: {grid!r}")
-    x, y, z = [*entries, 1, 1][:3]
-    return x, y, z
 
 
 def argument_infos(bound: BoundLaunch) -> dict[str, ArgumentInfo]:
@@ -333,17 +216,34 @@ def _describe(name: str, kind: Any, value: Any, infos: dict[str, ArgumentInfo], 
     tensor = value
     if kind != "constexpr":
         # A host TensorDescriptor and a reinterpreted tensor both hold the tensor they are about in `base`.
-        while not isinstance(tensor, torch.Tensor) and hasattr(tensor, "base"):
+        while isinstance(tensor, (compat.TensorWrapper, compat.TensorDescriptor)):
             tensor = tensor.base
-    if not isinstance(tensor, torch.Tensor) and kind != "constexpr" and is_pointer_like(value):
-        memory = memory_of(value)
-        if memory is not None:
-            infos[name] = _pointer_info(name, kind, value, memory)
-            return
+        if not isinstance(tensor, torch.Tensor) and is_pointer_like(tensor):
+            memory = memory_of(tensor)
+            if memory is not None:
+                infos[name] = _pointer_info(name, kind, tensor, memory)
+                return
     if not isinstance(tensor, torch.Tensor):
-        value = compat.constexpr_value(value)
-        infos[name] = ArgumentInfo(name, kind, value if value is None or isinstance(value, (int, float, str)) else repr(value))
+        infos[name] = ArgumentInfo(name, kind, _shown(kind, value))
         return
+    with torch._C.DisableTorchFunctionSubclass():  # what a subclass makes of its attributes is not what the kernel gets
+        try:
+            infos[name] = _tensor_info(name, kind, value, tensor, phantoms)
+        except (RuntimeError, NotImplementedError):  # a nested tensor has no shape, others no storage
+            infos[name] = ArgumentInfo(name, kind, _shown(kind, value))
+
+
+def _shown(kind: Any, value: Any) -> Any:
+    """What is kept of a value that is no tensor: itself if it is a number or a text, else how it looks."""
+    value = compat.constexpr_value(value)
+    if value is None or isinstance(value, (int, float, str)):
+        return value
+    if kind == "constexpr":
+        return repr(value)
+    return f"<{type(value).__module__}.{type(value).__qualname__}>"  # a stranger with a data_ptr: its repr may print it all
+
+
+def _tensor_info(name: str, kind: Any, value: Any, tensor: torch.Tensor, phantoms: Phantoms | None) -> ArgumentInfo:
     place = None if phantoms is None else phantoms.storage(tensor)
     if phantoms is not None and place is not None:
         data_ptr, (storage_ptr, storage_bytes) = phantoms.address(tensor) or 0, place
@@ -353,7 +253,7 @@ def _describe(name: str, kind: Any, value: Any, infos: dict[str, ArgumentInfo], 
     shape, stride, dtype = tensor.shape, tensor.stride(), tensor.dtype
     if tensor is not value:
         shape, stride, dtype = value.shape, getattr(value, "strides", stride), getattr(value, "dtype", dtype)
-    infos[name] = ArgumentInfo(
+    return ArgumentInfo(
         name,
         kind,
         shape=tuple(shape),

@@ -24,7 +24,8 @@ import torch
 import triton
 
 from tritontrace.kernels import compat
-from tritontrace.kernels.arguments import BoundLaunch, hide_functions, reveal_functions
+from tritontrace.kernels.arguments import BoundLaunch
+from tritontrace.kernels.constants import hide_functions, reveal_functions
 from tritontrace.kernels.targets import Target, backend_for
 from tritontrace.kernels.weak import WeakIdentityMap
 

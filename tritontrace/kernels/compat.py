@@ -43,6 +43,7 @@ __all__ = [
     "constexpr",
     "constexpr_value",
     "create_binder",
+    "dtype",
     "filter_traceback",
     "find_paths_if",
     "function_registry",
@@ -89,6 +90,7 @@ find_paths_if: Callable[..., list[tuple[int, ...]]] = take("triton._utils.find_p
 get_iterable_path: Callable[..., Any] = take("triton._utils.get_iterable_path")
 is_namedtuple: Callable[[Any], bool] = take("triton._utils.is_namedtuple")
 constexpr: Any = take("triton.language.constexpr")
+dtype: Any = take("triton.language.dtype")
 ir: Any = take("triton._C.libtriton.ir")
 GPUTarget: Any = take("triton.backends.compiler.GPUTarget")
 LazyDict: Any = take("triton.compiler.compiler.LazyDict")

@@ -64,7 +64,10 @@ class Execution:
         """Opens the clients, calls `prelude` (the warmup vote), runs the grid, finalizes; raises the first error."""
         manager = ClientManager()
         raised: BaseException | None = None
+        memory: AddressSpace | None = None
         try:
+            if 0 not in self.grid:
+                memory = self.memory()  # first: a tensor without memory is refused before anybody is told of a run
             for view in self.views:
                 manager.add(view.clients, view.launch)
             if prelude is not None:
@@ -72,10 +75,12 @@ class Execution:
             with patch_run(manager, self.bound.kernel_name) as hooks:
                 manager.pre_run()
                 with self.around():
-                    self._run_grid(hooks)
+                    self._run_grid(hooks, memory)
                 manager.post_run()
         except BaseException as error:  # raised below, once every client is finalized
             raised = error
+        if memory is not None:
+            memory.finish(False)  # nothing to do unless the grid was never begun
         outcome = settle(manager, raised)
         if outcome is not None:
             try:
@@ -83,14 +88,13 @@ class Execution:
             finally:
                 del raised, outcome  # else this frame and the traceback keep each other alive
 
-    def _run_grid(self, hooks: Any) -> None:
+    def _run_grid(self, hooks: Any, memory: AddressSpace | None) -> None:
         launches = [view.launch for view in self.views]
-        if 0 in self.grid:
+        if memory is None:
             # An empty grid has run to its end.
             for launch in launches:
                 launch.completed = True
             return
-        memory = self.memory()
         first = launches[0]
         try:
             for launch in launches:

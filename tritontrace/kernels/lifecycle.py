@@ -23,13 +23,14 @@ from tritontrace.engines.memory import AddressSpace
 from tritontrace.engines.phantom import PhantomMemory, Phantoms
 from tritontrace.errors import UntraceableLaunchError
 from tritontrace.findings import Finding
-from tritontrace.kernels import arguments, binding, compat, tuners, verdicts
+from tritontrace.kernels import arguments, binding, compat, grids, tuners, verdicts
 from tritontrace.kernels.arguments import BoundLaunch
 from tritontrace.kernels.compiled import CompiledLaunch
 from tritontrace.kernels.copies import Copier, PrivateMemory
 from tritontrace.kernels.execution import Execution, View, describe, detached, settle
 from tritontrace.kernels.hooks import call_pre_run_hooks, launch_hooks
 from tritontrace.kernels.layers import Chain, Tuned, is_layer_copy, run_layer, wrap_dtypes
+from tritontrace.kernels.refusals import memory_of
 from tritontrace.kernels.targets import Target
 from tritontrace.launch import Launch
 from tritontrace.patching import foreign
@@ -295,7 +296,7 @@ class _UserLaunch:
     def _run(self, bound: BoundLaunch, grid: Any) -> CompiledLaunch:
         """The run of the user's launch, on the user's memory."""
         views = self._take()
-        shape = arguments.grid(grid, bound)
+        shape = grids.grid(grid, bound)
         if self.dry:
             form = self._analyse(views, bound, shape)
             compiled = self._result(bound)
@@ -312,9 +313,10 @@ class _UserLaunch:
                 return nullcontext()
             return launch_hooks(self.kernel, bound, shape, lambda: compiled.metadata)
 
-        self._execution(views, bound, shape, lambda: AddressSpace.for_launch(_values(bound), self._registered()), around).run(
-            lambda manager: self._vote(manager, views)
-        )
+        def memory() -> AddressSpace:
+            return memory_of(bound, lambda values: AddressSpace.for_launch(values, self._registered()))
+
+        self._execution(views, bound, shape, memory, around).run(lambda manager: self._vote(manager, views))
         return compiled
 
     def _analyse(self, views: Sequence[View], bound: BoundLaunch, shape: tuple[int, int, int]) -> DryForm:
@@ -329,8 +331,8 @@ class _UserLaunch:
 
         def memory() -> AddressSpace:
             if not form.executes:
-                return PhantomMemory.for_dry_run(_values(bound), self._registered(), phantoms)
-            return PrivateMemory.for_trial(_values(bound), self._registered(), frozenset())
+                return memory_of(bound, lambda values: PhantomMemory.for_dry_run(values, self._registered(), phantoms))
+            return memory_of(bound, lambda values: PrivateMemory.for_trial(values, self._registered(), frozenset()))
 
         execution = self._execution(views, bound, shape, memory, nullcontext)
         execution.dry = not form.executes
@@ -357,7 +359,7 @@ class _UserLaunch:
             view.launch.trials.append(own)
             views.append(View(view.scope, own, asking if view.scope.id in trial.analysing else ()))
         try:
-            shape = arguments.grid(grid, bound)
+            shape = grids.grid(grid, bound)
             if self.dry:
                 if trial.executed:
                     self._analyse(views, bound, shape)
@@ -366,13 +368,11 @@ class _UserLaunch:
             self.engine.prepare(bound)
             if trial.executed:
                 own_memory = frozenset().union(*(outer.own for outer in self._trials))
-                self._execution(
-                    views,
-                    bound,
-                    shape,
-                    lambda: PrivateMemory.for_trial(_values(bound), self._registered(), own_memory),
-                    nullcontext,
-                ).run()
+
+                def memory() -> AddressSpace:
+                    return memory_of(bound, lambda values: PrivateMemory.for_trial(values, self._registered(), own_memory))
+
+                self._execution(views, bound, shape, memory, nullcontext).run()
         except BaseException as error:
             kept = detached(error)
             for view in views:

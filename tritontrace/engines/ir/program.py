@@ -18,6 +18,7 @@ from tritontrace.engines.ir.frontend import Lowered, Slot, lower
 from tritontrace.engines.ir.optimizer import optimize
 from tritontrace.engines.ir.parser import parse
 from tritontrace.engines.ir.runtime import MemorySite
+from tritontrace.engines.ir.scalars import scalar
 from tritontrace.engines.ir.slicing import slice_accesses, widest
 from tritontrace.engines.ir.tree import Function, Module, Type, Value, walk
 from tritontrace.engines.memory import tensors_of
@@ -71,14 +72,16 @@ class Program:
         for kind, (index, part) in zip(self.types, self.slots, strict=True):
             leaf = bound.leaves[index]
             if part == "value":
-                out.append(_scalar(leaf.value, kind, bound.phantoms))
+                made_up = _made_up(leaf.value, bound.phantoms) if kind.is_pointer else None
+                value = leaf.value if made_up is None else made_up
+                out.append(scalar(value, kind, leaf.type, f"argument {leaf.name!r} of kernel {bound.kernel_name!r}"))
             elif part == "desc":
                 out.append(_descriptor(leaf.value, kind, bound.phantoms))
             else:
                 assert isinstance(part, tuple)  # the only other form of a slot
                 where, axis = part
                 values = leaf.value.shape if where == "shape" else leaf.value.strides
-                out.append(_scalar(int(values[axis]), kind, None))
+                out.append(scalar(int(values[axis]), kind, "i64", f"the {where} of {leaf.name!r}"))
         return out
 
     def pointer_names(self) -> set[int]:
@@ -94,25 +97,11 @@ class Program:
         return found
 
 
-def _address(value: Any, phantoms: Phantoms | None) -> int:
-    made_up = None
-    if phantoms is not None:
-        made_up = next((phantoms.address(tensor) for tensor in tensors_of(value)), None)
-    return int(value.data_ptr()) if made_up is None else made_up
-
-
-def _scalar(value: Any, kind: Type, phantoms: Phantoms | None) -> Any:
-    if kind.is_pointer:
-        address = value if isinstance(value, int) else _address(value, phantoms)
-        return np.array([address], np.uint64).view(np.int64)
-    dtype = numerics.compute_dtype(kind.element)
-    if dtype.kind == "b":
-        return np.array([bool(value)])
-    if dtype.kind == "i":
-        bits = dtype.itemsize * 8
-        number = int(value) & ((1 << bits) - 1)
-        return np.array([number], f"u{dtype.itemsize}").view(dtype)
-    return numerics.round_to(np.array([float(value)], dtype), kind.element)
+def _made_up(value: Any, phantoms: Phantoms | None) -> int | None:
+    """The address that stands for a tensor without memory; None for what has an address of its own."""
+    if phantoms is None:
+        return None
+    return next((phantoms.address(tensor) for tensor in tensors_of(value)), None)
 
 
 def _descriptor(value: Any, kind: Type, phantoms: Phantoms | None) -> Descriptor:
@@ -120,7 +109,8 @@ def _descriptor(value: Any, kind: Type, phantoms: Phantoms | None) -> Descriptor
     padding = "nan" if getattr(value, "padding", "zero") == "nan" else "zero"
     shape = [np.array([int(n)]) for n in value.shape]
     strides = [np.array([int(n)]) for n in value.strides]
-    base = np.array([_address(value.base, phantoms)], np.uint64).view(np.int64)
+    made_up = _made_up(value.base, phantoms)
+    base = np.array([value.base.data_ptr() if made_up is None else made_up], np.uint64).view(np.int64)
     return Descriptor(base, shape, strides, block.shape, numerics.element_bytes(block.element), padding)
 
 

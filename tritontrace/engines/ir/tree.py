@@ -79,8 +79,15 @@ class Type:
         """The tensor type that a tensor descriptor or a block pointer moves."""
         if self.element.startswith("tensordesc<"):
             inner = self.element[len("tensordesc<") : -1]
-            return parse_type(inner if inner.startswith("tensor<") else f"tensor<{inner}>")
+            block = parse_type(inner if inner.startswith("tensor<") else f"tensor<{inner}>")
+            # Descriptors of integers say their sign (si16, ui8); the tiles that they move do not.
+            return Type(block.shape, block.element[1:]) if block.element[:2] in ("si", "ui") else block
         return self.pointee
+
+    @property
+    def is_unsigned_descriptor(self) -> bool:
+        """A tensor descriptor of unsigned integers."""
+        return self.element.startswith("tensordesc<") and "xui" in self.element
 
 
 _DIMENSIONS = re.compile(r"((?:\d+x)*)(.*)$", re.S)

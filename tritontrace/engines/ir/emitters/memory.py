@@ -126,16 +126,18 @@ def _descriptor_store(scope: Scope, op: Op, lines: Lines) -> None:
     if op.name == "tt.descriptor_store":
         lines.add(f"store_tile({place}, None)", op.location.location)
     else:
-        kind = value.type.element
-        lines.add(f"reduce_tile({place}, {reduce_kind(integer(op, 'kind'), kind)!r})", op.location.location)
+        kind = reduce_kind(integer(op, "kind"), value.type.element, descriptor.type)
+        lines.add(f"reduce_tile({place}, {kind!r})", op.location.location)
 
 
 _DESCRIPTOR_REDUCE = {1: "add", 2: "min", 3: "max", 4: "inc", 5: "dec", 6: "and", 7: "or", 8: "xor"}
 
 
-def reduce_kind(code: int, element: str) -> str:
-    """The atomic operation of a ``tt.descriptor_reduce``."""
+def reduce_kind(code: int, element: str, descriptor: Type) -> str:
+    """The atomic operation of a ``tt.descriptor_reduce`` of `element`s; integers have their sign from the descriptor."""
     name = _DESCRIPTOR_REDUCE.get(code, "add")
+    if name in ("min", "max") and descriptor.is_unsigned_descriptor:
+        return f"u{name}"
     return "fadd" if name == "add" and element[0] in "fb" else name
 
 

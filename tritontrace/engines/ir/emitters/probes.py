@@ -24,7 +24,7 @@ def _probe(scope: Scope, op: Op, lines: Lines) -> None:
     elif name in ("tt.store", "tt.descriptor_store", "tt.descriptor_scatter"):
         kind = scope.emitter.bind("Store", events.Store)
     elif name == "tt.descriptor_reduce":
-        extra = f", {reduce_kind(integer(of, 'kind'), moved.element)!r}, None, None, 'relaxed', 'gpu'"
+        extra = f", {reduce_kind(integer(of, 'kind'), moved.element, pointer.type)!r}, None, None, 'relaxed', 'gpu'"
     else:
         operation_name = "cas" if name == "tt.atomic_cas" else RMW_NAMES[integer(of, "atomic_rmw_op")]
         sem, where = SEMANTICS.get(integer(of, "sem", 4), "acq_rel"), SCOPES.get(integer(of, "scope", 1), "gpu")
