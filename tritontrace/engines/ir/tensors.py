@@ -25,12 +25,16 @@ def dot(
 ) -> Any:
     """``tt.dot``: ``[P|1, (B,) M, K] @ [P|1, (B,) K, N] + c`` in the accumulator's type.
 
-    float32 operands are rounded to TF32 where the kernel asks for it (Triton's default on CUDA), as tensor cores do;
-    ``tf32x3`` and ``ieee`` keep full precision. Integer dots are exact and wrap. Products of narrow floats are exact in float32.
+    float32 operands are read as TF32, their low bits cut off, where the kernel asks for it (Triton's default on CUDA), as
+    tensor cores read them; ``ieee`` keeps full precision, ``tf32x3``, ``bf16x3`` and ``bf16x6`` add up products of narrower
+    parts as Triton's pass does. Integer dots are exact and wrap. Products of narrow floats are exact in float32.
     """
     a, b = broadcast_to(a, a_block), broadcast_to(b, b_block)
-    if precision == "tf32" and operands == ("f32", "f32"):
-        a, b = numerics.round_to(a, "tf32"), numerics.round_to(b, "tf32")
+    if operands == ("f32", "f32"):
+        if precision == "tf32":
+            a, b = numerics.round_to(a, "tf32", "rtz"), numerics.round_to(b, "tf32", "rtz")
+        elif precision in _PARTS:
+            return _accumulated(_in_parts(a, b, precision), dense(c))
     if element[0] == "i":
         kind = numerics.compute_dtype(element)
         # float64 holds every sum of int8 products exactly and goes through BLAS.
@@ -41,15 +45,49 @@ def dot(
     kind = numerics.compute_dtype(element)
     if a.dtype != kind:
         a, b = a.astype(kind), b.astype(kind)
-    out = _matmul(a, b)
-    c = dense(c)
+    out = _accumulated(_matmul(a, b), dense(c))
+    return numerics.round_to(out, element) if element in ("f16", "bf16") else out
+
+
+def _accumulated(out: Any, c: Any) -> Any:
     if c.size == 1 and not c.any():
         pass
     elif out.shape[0] >= c.shape[0] and out.flags.writeable:
         out += c
     else:
         out = out + c
-    return numerics.round_to(out, element) if element in ("f16", "bf16") else out
+    return out
+
+
+# precision -> (format of the parts, which parts are multiplied, smallest products first; part 0 holds the leading bits)
+_PARTS: dict[str, tuple[str, tuple[tuple[int, int], ...]]] = {
+    "tf32x3": ("tf32", ((1, 0), (0, 1), (0, 0))),
+    "bf16x3": ("bf16", ((1, 0), (0, 1), (0, 0))),
+    "bf16x6": ("bf16", ((1, 1), (2, 0), (0, 2), (1, 0), (0, 1), (0, 0))),
+}
+
+
+def _in_parts(a: Any, b: Any, precision: str) -> Any:
+    """A float32 product as a sum of products of narrower floats."""
+    element, products = _PARTS[precision]
+    count = 1 + max(i for i, _ in products)
+    lefts, rights = _split_float(a, element, count), _split_float(b, element, count)
+    total: Any = None
+    for i, j in products:
+        if total is not None and (i, j) == (0, 0):
+            # of inf * 1.0 the small parts make inf * 0.0; only the leading product says what is not finite
+            total = np.where(np.isnan(total), np.float32(0), total)
+        product = _matmul(lefts[i], rights[j])
+        total = product if total is None else total + product
+    return total
+
+
+def _split_float(x: Any, element: str, count: int) -> list[Any]:
+    parts = []
+    for _ in range(count):
+        parts.append(numerics.round_to(x, element))
+        x = x - parts[-1]
+    return parts
 
 
 def _matmul(a: Any, b: Any) -> Any:
@@ -66,7 +104,25 @@ def ufunc_reduce(ufunc: Any, value: Any, block: tuple[int, ...], axis: int) -> A
     n = block[axis]
     if value.shape[axis + 1] != n:
         value = broadcast_to(value, block) if n > 1 else value
-    return ufunc.reduce(value, axis=axis + 1, dtype=value.dtype)
+    result = ufunc.reduce(value, axis=axis + 1, dtype=value.dtype)
+    if ufunc in _EXTREMA and value.dtype.kind == "f":
+        zero = result == 0
+        if zero.any():
+            result = np.where(zero, _extreme_zero(ufunc, value, axis + 1), result)
+    return result
+
+
+_EXTREMA = (np.fmax, np.fmin, np.maximum, np.minimum)
+
+
+def _extreme_zero(ufunc: Any, value: Any, axis: int) -> Any:
+    """The zero that is the largest (or smallest) element: ``+0.0 > -0.0``, which numpy does not know."""
+    negative = np.signbit(value)
+    if ufunc in (np.fmax, np.maximum):
+        sign = (negative | (value != 0)).all(axis=axis)
+    else:
+        sign = (negative & (value == 0)).any(axis=axis)
+    return np.where(sign, value.dtype.type(-0.0), value.dtype.type(0.0))
 
 
 def ufunc_scan(ufunc: Any, value: Any, block: tuple[int, ...], axis: int, reverse: bool) -> Any:

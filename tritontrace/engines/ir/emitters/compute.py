@@ -47,7 +47,10 @@ _EXACT = {
 }
 
 
-def _ufunc_of(region: Region, element: str) -> Any:
+_EXTREMA = ("arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf")
+
+
+def _ufunc_of(region: Region, element: str, kind: str) -> Any:
     """The numpy function that a combine region is, or None."""
     block = region.block
     if len(block.ops) != 2 or len(block.arguments) != 2:
@@ -57,6 +60,8 @@ def _ufunc_of(region: Region, element: str) -> Any:
         return None
     if op.name in ("arith.addf", "arith.mulf") and element not in ("f32", "f64"):
         return None  # narrow floats round at every step
+    if op.name in _EXTREMA and kind == "scan":
+        return None  # numpy does not order zeros by sign; of a reduction's result that is put right afterwards
     if element == "i1" and op.name in ("arith.addi", "arith.muli"):
         return np.bitwise_xor if op.name == "arith.addi" else np.bitwise_and
     return _EXACT.get(op.name)
@@ -71,7 +76,7 @@ def _reduce(scope: Scope, op: Op, lines: Lines) -> None:
     where = scope.location(op)
     site = scope.event_site(op, where, source.shape, source.element)
     bound = scope.emitter.bind(f"R{site.id}", site)
-    ufunc = _ufunc_of(op.regions[0], source.element) if len(op.operands) == 1 else None
+    ufunc = _ufunc_of(op.regions[0], source.element, kind) if len(op.operands) == 1 else None
     target = "[" + ", ".join(scope.name(r) for r in op.results) + "]"
     inputs = array_list(scope, op.operands)
     if ufunc is not None:

@@ -9,7 +9,9 @@ digits. Where torch's vectorized kernel is much faster or more exact than numpy'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,7 @@ from tritontrace.engines.ir.ops.table import (
 )
 from tritontrace.engines.ir.tree import Op
 
-__all__ = ["TABLE", "copysign", "fma", "round_half_away", "rsqrt"]
+__all__ = ["TABLE", "copysign", "fma", "maximum", "maximum_number", "minimum", "minimum_number", "round_half_away", "rsqrt"]
 
 Array = npt.NDArray[Any]
 
@@ -38,27 +40,72 @@ Array = npt.NDArray[Any]
 # -- run-time helpers -------------------------------------------------------------------------------------------
 
 
+def maximum_number(a: Array, b: Array) -> Array:
+    """The larger one, a number before a NaN; ``+0.0 > -0.0``, as PTX's ``max`` has it (numpy gives either)."""
+    return _signed_zeros(np.fmax(a, b), a, b, np.bitwise_and)
+
+
+def minimum_number(a: Array, b: Array) -> Array:
+    """The smaller one, a number before a NaN; ``-0.0 < +0.0``."""
+    return _signed_zeros(np.fmin(a, b), a, b, np.bitwise_or)
+
+
+def maximum(a: Array, b: Array) -> Array:
+    """The larger one, NaN if either is; ``+0.0 > -0.0``."""
+    return _signed_zeros(np.maximum(a, b), a, b, np.bitwise_and)
+
+
+def minimum(a: Array, b: Array) -> Array:
+    """The smaller one, NaN if either is; ``-0.0 < +0.0``."""
+    return _signed_zeros(np.minimum(a, b), a, b, np.bitwise_or)
+
+
+def _signed_zeros(result: Array, a: Array, b: Array, signs: Any) -> Array:
+    equal = a == b
+    if equal.any():  # equal numbers have equal bits, but for zeros, whose signs the rule combines
+        integer = np.dtype(f"i{a.dtype.itemsize}")
+        both = np.asarray(signs(a.view(integer), b.view(integer))).view(a.dtype)
+        result = np.where(equal, both, result)
+    return result
+
+
 def fma(a: Array, b: Array, c: Array) -> Array:
     """``a * b + c`` rounded once, of float32 or float64 arrays."""
-    if a.dtype == np.float32:
-        return _fma32(a, b, c)
-    return _fma64(a, b, c)
+    return _fma32(a, b, c) if a.dtype == np.float32 else _fma64(a, b, c)
+
+
+def fma_narrow(a: Array, b: Array, c: Array) -> Array:
+    """``a * b + c`` of values of up to 24 bits, as float64 rounded to odd: rounding it to float32 or narrower rounds once."""
+    product = np.multiply(a, b, dtype=np.float64)  # exact: 48 bits
+    return _odd_sum(product, c.astype(np.float64))
 
 
 def _fma32(a: Array, b: Array, c: Array) -> Array:
-    product = np.multiply(a, b, dtype=np.float64)  # exact: 48 bits
+    product = np.multiply(a, b, dtype=np.float64)
     total = product + c
-    # rounding to float64 and then to float32 differs from rounding once only if the float64 lies exactly between
-    # two float32 but the true sum does not
-    halfway = (total.view(np.int64) & 0x1FFFFFFF) == 0x10000000
-    if halfway.any():
-        shape = total.shape
-        product, wide = np.broadcast_to(product, shape), np.broadcast_to(c, shape).astype(np.float64)
-        virtual = total - product
-        error = (product - (total - virtual)) + (wide - virtual)
-        nudge = halfway & (error != 0) & np.isfinite(total)
-        total = np.where(nudge, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
+    # rounding to float64 and then to float32 differs from rounding once only if the float64 lies exactly between two
+    # float32 but the true sum does not; among float32's subnormals the middles lie elsewhere
+    low = total.view(np.int64) & 0x1FFFFFFF
+    doubtful = (low == 0x10000000) | (np.abs(total) < 2.0**-125)
+    if doubtful.any():
+        total = _odd_sum(product, np.broadcast_to(c, total.shape).astype(np.float64))
     return total.astype(np.float32)
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """(a + b rounded, what the rounding left over), exact where nothing overflows."""
+    total = a + b
+    virtual = total - a
+    return total, (a - (total - virtual)) + (b - virtual)
+
+
+def _odd_sum(a: Array, b: Array) -> Array:
+    """``a + b`` of float64 rounded to odd: towards zero, with the last bit set if anything was lost."""
+    total, left = _two_sum(a, b)
+    bits = total.view(np.int64)
+    inexact = (left != 0) & np.isfinite(total)
+    towards_zero = inexact & ((left < 0) == (total > 0))
+    return np.where(inexact, (bits - towards_zero) | 1, bits).view(np.float64)
 
 
 _SPLIT = float(2**27 + 1)
@@ -71,16 +118,35 @@ def _split(x: Array) -> tuple[Array, Array]:
 
 
 def _fma64(a: Array, b: Array, c: Array) -> Array:
-    """Error-free product (Dekker) and sum (Knuth); right but for halfway cases and products beyond 1e300."""
+    """An exact product (Dekker), then a sum of three whose small part is rounded to odd (Boldo and Melquiond)."""
+    a, b, c = np.broadcast_arrays(a, b, c)
     product = a * b
     a_high, a_low = _split(a)
     b_high, b_low = _split(b)
     product_error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-    total = product + c
-    virtual = total - product
-    sum_error = (product - (total - virtual)) + (c - virtual)
-    exact = total + (product_error + sum_error)
-    return np.where(np.isfinite(exact), exact, total)
+    small, smallest = _two_sum(c, product_error)
+    large, middle = _two_sum(product, small)
+    result = large + _odd_sum(smallest, middle)
+    # where a step may overflow or lose bits to underflow (and a, b, c are finite), Python's integers decide
+    sizes = np.abs(product)
+    safe = (sizes > 2.0**-900) & (sizes < 2.0**996) & (np.abs(a) < 2.0**990) & (np.abs(b) < 2.0**990) & (np.abs(c) < 2.0**996)
+    safe &= ((np.abs(result) > 2.0**-900) | (result == 0)) & ((np.abs(c) > 2.0**-900) | (c == 0))
+    plain = np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0)
+    result = np.where(plain, result, product + c)
+    odd = plain & ~safe
+    if odd.any():
+        result[odd] = [_exact_fma(*three) for three in zip(a[odd].tolist(), b[odd].tolist(), c[odd].tolist())]
+    return result
+
+
+def _exact_fma(a: float, b: float, c: float) -> float:
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        return a * b + c if c == 0 else 0.0  # the sign of a zero: of two zeros, or of a number and its opposite
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.copysign(math.inf, exact)
 
 
 def rsqrt(x: Array) -> Array:
@@ -147,16 +213,32 @@ def _fma(op: Op, args: Sequence[str], env: Environment) -> str:
     element = result_element(op)
     if element in ("f32", "f64"):
         return f"{env.bind('fma', fma)}({', '.join(args)})"
-    # the product of two narrow floats and its sum with a third are exact or nearly so in float64
-    wide = env.bind("dtype_float64", np.dtype(np.float64))
-    return rounded(f"(np.multiply({args[0]}, {args[1]}, dtype={wide}) + {args[2]})", element, env)
+    return rounded(f"{env.bind('fma_narrow', fma_narrow)}({', '.join(args)})", element, env)
+
+
+def _extremum(function: Callable[..., Any], ufunc: str) -> Emit:
+    """An entry for a minimum or maximum. Equal zeros of unlike signs are the slow part, and a constant rules them out."""
+
+    def emit(op: Op, args: Sequence[str], env: Environment) -> str:
+        for arg, operand in zip(args, op.operands):
+            owner = operand.owner
+            value = owner.attributes.get("value") if isinstance(owner, Op) and owner.name == "arith.constant" else None
+            if not isinstance(value, np.ndarray):
+                continue
+            if value.all():
+                return f"np.{ufunc}({args[0]}, {args[1]})"
+            if "max" in ufunc and not value.any() and not np.signbit(value).any():
+                return f"(np.{ufunc}({args[0]}, {args[1]}) + {arg})"  # adding +0.0 makes every zero positive
+        return f"{env.bind(function.__name__, function)}({args[0]}, {args[1]})"
+
+    return emit
 
 
 def _clamp(op: Op, args: Sequence[str], env: Environment) -> str:
     value, low, high = args
-    if attribute(op, "propagateNan", 0):
-        return f"np.minimum(np.maximum({value}, {low}), {high})"
-    return f"np.fmin(np.fmax({value}, {low}), {high})"
+    propagate = attribute(op, "propagateNan", 0)
+    larger, smaller = (maximum, minimum) if propagate else (maximum_number, minimum_number)
+    return f"{env.bind(smaller.__name__, smaller)}({env.bind(larger.__name__, larger)}({value}, {low}), {high})"
 
 
 def _template(template: str) -> Emit:
@@ -197,10 +279,10 @@ TABLE: dict[str, Emit] = {
     "tt.precise_divf": infix("/"),
     "arith.remf": _template("np.fmod({0}, {1})"),
     "arith.negf": _template("(-{0})"),
-    "arith.maxnumf": _template("np.fmax({0}, {1})"),
-    "arith.minnumf": _template("np.fmin({0}, {1})"),
-    "arith.maximumf": _template("np.maximum({0}, {1})"),
-    "arith.minimumf": _template("np.minimum({0}, {1})"),
+    "arith.maxnumf": _extremum(maximum_number, "fmax"),
+    "arith.minnumf": _extremum(minimum_number, "fmin"),
+    "arith.maximumf": _extremum(maximum, "maximum"),
+    "arith.minimumf": _extremum(minimum, "minimum"),
     "arith.cmpf": _compare,
     "tt.clampf": _clamp,
     "math.fma": _fma,
