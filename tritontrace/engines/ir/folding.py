@@ -128,8 +128,9 @@ def _cast(name: str, value: Constant, source: str, target: str) -> Constant:
     whole = _unsigned(value, source) if name in ("arith.extui", "arith.uitofp") else _signed(value, source)
     if name not in ("arith.sitofp", "arith.uitofp"):
         return _wrapped(whole, target)
-    if target == "f32" and abs(whole) >> 53:
-        return np.array(np.int64(whole) if whole < 2**63 else np.uint64(whole)).astype(np.float32)
+    if abs(whole) >> 53 and target in ("f32", "bf16"):  # float64 would round it a first time
+        exact = np.array(np.int64(whole) if whole < 2**63 else np.uint64(whole))
+        return exact.astype(np.float32) if target == "f32" else np.asarray(numerics.int_to_bf16(exact))
     return np.asarray(numerics.round_to(np.array(float(whole)), target))
 
 

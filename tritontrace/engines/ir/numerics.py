@@ -30,6 +30,7 @@ __all__ = [
     "float_to_int",
     "from_bits",
     "from_memory",
+    "int_to_bf16",
     "memory_dtype",
     "parse_float",
     "round_bf16",
@@ -248,6 +249,16 @@ def convert(x: Array, source: str, target: str, mode: str = "rtne") -> Array:
     if target == "f16" and source in ("f8E5M2", "f8E4M3FN", "f8E4M3FNUZ", "f8E4M3B11FNUZ"):
         return x
     return round_to(x, target, mode)
+
+
+def int_to_bf16(x: Array) -> Array:
+    """64-bit integers rounded once to bf16, as float32."""
+    one = x.dtype.type(1)
+    # beyond 53 bits float64 would round first: keep the upper bits, the last of them set if a lower one was
+    upper = (x >> x.dtype.type(11)) << x.dtype.type(11)
+    sticky = upper | ((upper != x).astype(x.dtype) << x.dtype.type(11))
+    large = (x >= one << x.dtype.type(53)) | ((x < 0) & (x <= -(one << x.dtype.type(53))) if x.dtype.kind == "i" else False)
+    return round_bf16(np.where(large, sticky, x).astype(np.float64))
 
 
 def float_to_int(x: Array, element: str, *, unsigned: bool = False) -> Array:

@@ -20,7 +20,7 @@ def _float_to_float(op: Op, args: Sequence[str], env: Environment, mode: str) ->
     probe = np.zeros(1, numerics.compute_dtype(source))
     if numerics.convert(probe, source, target, mode) is probe:
         return args[0]  # exact and held in the same dtype
-    if target in ("f32", "f64"):
+    if target == "f64" or (target == "f32" and mode == "rtne"):
         return cast(args[0], target, env)
     if mode == "rtne" and target in ("f16", "bf16"):
         return rounded(args[0], target, env)
@@ -49,9 +49,11 @@ def _int_to_float(unsigned: bool) -> Emit:
         if unsigned and source != "i1":
             dtype = numerics.unsigned_dtype(source)
             value = f"{value}.view({env.bind(f'dtype_{dtype.name}', dtype)})"
+        if target == "bf16" and source in ("i64", "index"):
+            return f"{env.bind('int_to_bf16', numerics.int_to_bf16)}({value})"
         # bf16 has float32's range, so a large integer must not be rounded to float32 first; for the other narrow
         # formats float32 is exact wherever they do not overflow
-        exact = "f64" if target == "bf16" and source in ("i32", "i64", "index") else target
+        exact = "f64" if target == "bf16" and source == "i32" else target
         value = cast(value, exact, env)
         if source == "i1" and not unsigned:
             value = f"(-{value})"

@@ -32,7 +32,20 @@ from tritontrace.engines.ir.ops.table import (
 )
 from tritontrace.engines.ir.tree import Op
 
-__all__ = ["TABLE", "copysign", "fma", "maximum", "maximum_number", "minimum", "minimum_number", "round_half_away", "rsqrt"]
+__all__ = [
+    "TABLE",
+    "copysign",
+    "fma",
+    "maximum",
+    "maximum_number",
+    "minimum",
+    "minimum_number",
+    "odd_sum",
+    "round_half_away",
+    "rsqrt",
+    "to_odd",
+    "two_sum",
+]
 
 Array = npt.NDArray[Any]
 
@@ -77,7 +90,7 @@ def fma(a: Array, b: Array, c: Array) -> Array:
 def fma_narrow(a: Array, b: Array, c: Array) -> Array:
     """``a * b + c`` of values of up to 24 bits, as float64 rounded to odd: rounding it to float32 or narrower rounds once."""
     product = np.multiply(a, b, dtype=np.float64)  # exact: 48 bits
-    return _odd_sum(product, c.astype(np.float64))
+    return odd_sum(product, c.astype(np.float64))
 
 
 def _fma32(a: Array, b: Array, c: Array) -> Array:
@@ -88,23 +101,27 @@ def _fma32(a: Array, b: Array, c: Array) -> Array:
     low = total.view(np.int64) & 0x1FFFFFFF
     doubtful = (low == 0x10000000) | (np.abs(total) < 2.0**-125)
     if doubtful.any():
-        total = _odd_sum(product, np.broadcast_to(c, total.shape).astype(np.float64))
+        total = odd_sum(product, np.broadcast_to(c, total.shape).astype(np.float64))
     return total.astype(np.float32)
 
 
-def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     """(a + b rounded, what the rounding left over), exact where nothing overflows."""
     total = a + b
     virtual = total - a
     return total, (a - (total - virtual)) + (b - virtual)
 
 
-def _odd_sum(a: Array, b: Array) -> Array:
+def odd_sum(a: Array, b: Array) -> Array:
     """``a + b`` of float64 rounded to odd: towards zero, with the last bit set if anything was lost."""
-    total, left = _two_sum(a, b)
-    bits = total.view(np.int64)
-    inexact = (left != 0) & np.isfinite(total)
-    towards_zero = inexact & ((left < 0) == (total > 0))
+    return to_odd(*two_sum(a, b))
+
+
+def to_odd(nearest: Array, left_over: Array) -> Array:
+    """float64 `nearest` rounded to odd instead; `left_over` has the sign of (exact - nearest)."""
+    bits = nearest.view(np.int64)
+    inexact = (left_over != 0) & np.isfinite(nearest)
+    towards_zero = inexact & ((left_over < 0) == (nearest > 0))
     return np.where(inexact, (bits - towards_zero) | 1, bits).view(np.float64)
 
 
@@ -124,9 +141,9 @@ def _fma64(a: Array, b: Array, c: Array) -> Array:
     a_high, a_low = _split(a)
     b_high, b_low = _split(b)
     product_error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-    small, smallest = _two_sum(c, product_error)
-    large, middle = _two_sum(product, small)
-    result = large + _odd_sum(smallest, middle)
+    small, smallest = two_sum(c, product_error)
+    large, middle = two_sum(product, small)
+    result = large + odd_sum(smallest, middle)
     # where a step may overflow or lose bits to underflow (and a, b, c are finite), Python's integers decide
     sizes = np.abs(product)
     safe = (sizes > 2.0**-900) & (sizes < 2.0**996) & (np.abs(a) < 2.0**990) & (np.abs(b) < 2.0**990) & (np.abs(c) < 2.0**996)

@@ -9,6 +9,7 @@ variants (``__nv_fast_*``) give the exact function's value.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -152,24 +153,14 @@ _FUNCTIONS: dict[str, Function] = {
     "erf": _t(torch.erf),
     "erfc": _t(torch.erfc),
     "erfinv": _t(torch.erfinv),
-    "erfcinv": special.erfcinv,
-    "erfcx": _t(torch.special.erfcx),
-    "normcdf": _t(torch.special.ndtr),
-    "ncdf": _t(torch.special.ndtr),
-    "normcdfinv": _t(torch.special.ndtri),
-    "ncdfinv": _t(torch.special.ndtri),
     "lgamma": _t(torch.lgamma),
-    "tgamma": special.gamma,
-    "j0": _t(torch.special.bessel_j0),
-    "j1": _t(torch.special.bessel_j1),
-    "y0": _t(torch.special.bessel_y0),
-    "y1": _t(torch.special.bessel_y1),
+    **special.NEEDS_SCIPY,
+    "ncdf": special.NEEDS_SCIPY["normcdf"],
+    "ncdfinv": special.NEEDS_SCIPY["normcdfinv"],
+    "cyl_bessel_i0": special.bessel["i0"],
+    "cyl_bessel_i1": special.bessel["i1"],
     "jn": special.jn,
     "yn": special.yn,
-    "cyl_bessel_i0": _t(torch.special.i0),
-    "cyl_bessel_i1": _t(torch.special.i1),
-    "i0": _t(torch.special.i0),
-    "i1": _t(torch.special.i1),
     # rounding, sign, comparison
     "abs": np.abs,
     "fabs": np.abs,
@@ -187,8 +178,8 @@ _FUNCTIONS: dict[str, Function] = {
     "fmod": np.fmod,
     "remainder": special.remainder,
     "fdim": special.fdim,
-    "fmax": np.fmax,
-    "fmin": np.fmin,
+    "fmax": floats.maximum_number,
+    "fmin": floats.minimum_number,
     "fma": floats.fma,
     "saturate": special.saturate,
     "fdivide": np.divide,
@@ -227,6 +218,8 @@ _FUNCTIONS: dict[str, Function] = {
     "hiloint2double": _from_words,
     "rcp64h": _reciprocal_high,
 }
+
+_SCIPY = frozenset({*special.NEEDS_SCIPY.values(), special.jn, special.yn})
 
 # symbol -> plain name; the rest of a symbol's decoration says the precision, which the arguments know
 _PREFIXES = ("__nv_fast_", "__nv_", "__ocml_native_", "__ocml_", "__ockl_", "__triton_hip_fast_", "__triton_hip_")
@@ -295,4 +288,6 @@ def emit(op: Op, args: Sequence[str], env: Environment) -> str:
         near = difflib.get_close_matches(re.sub(r"^__[a-z]+_|_f(32|64)$", "", symbol), _FUNCTIONS, 3)
         hint = f"; known are for instance {', '.join(near)}" if near else ""
         raise unsupported(op, f"no Python version of the external function {symbol!r}{hint}")
+    if resolve(symbol) in _SCIPY and importlib.util.find_spec("scipy") is None:
+        raise unsupported(op, f"{symbol!r} is computed with scipy, which is not installed: pip install 'tritontrace[libdevice]'")
     return f"{env.bind('extern_' + re.sub(r'[^A-Za-z0-9_]', '_', symbol), function)}({', '.join(args)})"
