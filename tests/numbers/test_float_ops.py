@@ -158,7 +158,7 @@ def test_arithmetic_is_rounded_once(operation: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", WIDE)
 def test_division_and_remainder(name: str) -> None:
-    """16-bit operands are divided in fp32, as Triton promotes them; the remainder is C's ``fmod``, with the sign of the dividend."""
+    """16-bit operands are divided in fp32, as Triton has it; the remainder is C's ``fmod``."""
     a, b = pairs(name)
     work = np.float64 if name == "fp64" else np.float32
     with np.errstate(all="ignore"):
