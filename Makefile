@@ -10,7 +10,9 @@ JOBS ?= 2
 REV1 ?= HEAD~1
 REV2 ?= HEAD
 BENCH_ARGS ?=
+# What `make test-matrix` runs: these versions of Triton, with this target, on $(PYTHON).
 MATRIX ?= 3.6.0 3.8.0 3.9.0
+MATRIX_TARGET ?= test
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -31,12 +33,16 @@ $(STAMP): pyproject.toml constraints.txt
 	sed 's/^triton==.*/triton==$(TRITON)/' constraints.txt > $(CONSTRAINTS)
 # torch comes alone and pinned, first: asked for together with the rest, an unpinned torch may bring gigabytes of CUDA.
 	$(PIP) -c $(CONSTRAINTS) "$$(grep '^torch==' constraints.txt)"
-# A CUDA build of torch demands one exact Triton: then that one is used. The CPU build demands none.
+# A CUDA build of torch demands a Triton of its own: then that one is used. The CPU build demands none.
 	@if $(BIN)/python -c 'from importlib.metadata import requires; import sys; sys.exit(not any(r.startswith("triton") for r in requires("torch")))'; then \
-	  echo "This torch brings its own Triton, which is used in place of $(TRITON) (with torch's CPU build, the pinned one is)."; \
+	  echo "This torch brings its own Triton, which is used $(if $(FORCE_TRITON),only until $(TRITON) replaces it,in place of $(TRITON) (with torch's CPU build, the pinned one is))."; \
 	  sed -i '/^triton==/d' $(CONSTRAINTS); \
 	fi
 	$(PIP) -c $(CONSTRAINTS) -e '.[dev]'
+# Against what such a torch demands, for which pip's warning stands; nothing that the tests use of it minds.
+ifdef FORCE_TRITON
+	$(PIP) --no-deps triton==$(TRITON)
+endif
 	touch $@
 
 demo: $(STAMP)  ## run a kernel with a planted fault under the sanitizer and print the report
@@ -73,11 +79,13 @@ libraries-table: $(LIBRARIES:%=.venv-library-%/.library)  ## write docs/librarie
 	  .venv-library-$$library/bin/python -m tests.libraries.table --library $$library; \
 	done
 
-test-matrix:  ## the test suite on each supported Triton, each in an environment of its own
-	set -e; for version in $(MATRIX); do \
-	  echo "== triton $$version"; \
-	  $(MAKE) test VENV=.venv-triton-$$version TRITON=$$version; \
-	done
+test-matrix:  ## the test suite on each supported Triton, each in an environment of its own; PYTHON=python3.12 for another Python
+	@python=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); failed=; \
+	for version in $(MATRIX); do \
+	  echo "== Triton $$version, Python $$python"; \
+	  $(MAKE) $(MATRIX_TARGET) VENV=.venv-triton-$$version-py$$python TRITON=$$version FORCE_TRITON=1 || failed="$$failed $$version"; \
+	done; \
+	test -z "$$failed" || { echo "failed on Python $$python with Triton$$failed"; exit 1; }
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .
