@@ -13,13 +13,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tritontrace
 from tests.cases import bounds
-from tests.cases.common import Case, check, has_block_pointers
+from tests.cases.common import Case, check
 from tritontrace import Sanitizer
 from tritontrace.clients.base import Client, OpCallbacks
 from tritontrace.engines.ir import engine as ir_engine
 from tritontrace.engines.phantom import Phantoms
 
-CASES = [case for case in bounds.CASES if has_block_pointers() or "block_pointer" not in case.name]
+CASES = [case for case in bounds.CASES if capabilities.block_pointers() or "block_pointer" not in case.name]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
