@@ -18,6 +18,7 @@ from tritontrace import Sanitizer
 from tritontrace.clients.base import Client, OpCallbacks
 from tritontrace.engines.ir import engine as ir_engine
 from tritontrace.engines.phantom import Phantoms
+from tritontrace.kernels import capabilities
 
 CASES = [case for case in bounds.CASES if capabilities.block_pointers() or "block_pointer" not in case.name]
 
