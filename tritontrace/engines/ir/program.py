@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritontrace.engines.ir import compute_ops, numerics, schedule
+from tritontrace.engines.ir import compute_ops, numerics, scaled, schedule
 from tritontrace.engines.ir.codegen import LAZY_OPS, Emitter, Lines, Scope, seed_block_roots
 from tritontrace.engines.ir.descriptors import Descriptor
 from tritontrace.engines.ir.flatten import FlatBlock, Flattener, has_wait
@@ -134,7 +134,7 @@ def compile_program(
 def _write(bound: BoundLaunch, lowered: Lowered, module: Module, inline_asm: Mapping[str, Callable[..., Any]] | None) -> Program:
     function = module.functions[lowered.entry]
     emitter = Emitter(module, bound.kernel_name, inline_asm)
-    for room in (compute_ops, schedule):
+    for room in (compute_ops, scaled, schedule):
         for name in room.__all__:
             emitter.globals[name] = getattr(room, name)
     scope = Scope(emitter)

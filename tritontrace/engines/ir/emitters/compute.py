@@ -9,6 +9,7 @@ import numpy as np
 from tritontrace.engines.ir import numerics
 from tritontrace.engines.ir.codegen import Lines, Scope
 from tritontrace.engines.ir.emitters.registry import array_list, assign, integer, operation
+from tritontrace.engines.ir.scaled import Operand
 from tritontrace.engines.ir.tree import Op, Region
 
 _PRECISIONS = {0: "tf32", 1: "tf32x3", 2: "ieee", 3: "bf16x3", 4: "bf16x6"}
@@ -28,6 +29,35 @@ def _dot(scope: Scope, op: Op, lines: Lines) -> None:
         f"{op.results[0].type.element!r}, {elements}, {name!r})"
     )
     assign(scope, op, lines, text)
+
+
+_E2M1 = 4
+"""Triton's ScaleDotElemType of two values in a byte."""
+
+
+@operation("tt.dot_scaled")
+def _dot_scaled(scope: Scope, op: Op, lines: Lines) -> None:
+    a, b, c = op.operands[:3]
+    sizes = op.attributes.get("operandSegmentSizes") or [1, 1, 1, int(len(op.operands) > 3), int(len(op.operands) > 4)]
+    scales = list(op.operands[3:])
+    a_scale = scales.pop(0) if sizes[3] else None
+    b_scale = scales.pop(0) if sizes[4] else None
+    where = scope.location(op)
+    kind = op.results[0].type
+    site = scope.event_site(op, where, kind.shape, kind.element)
+    bound = scope.emitter.bind(f"D{site.id}", site)
+    names = []
+    # K is the last axis of the left operand and the last but one of the right one.
+    for side, value, scale, along_k in (("a", a, a_scale, 1), ("b", b, b_scale, 0)):
+        packed_axis = None
+        if integer(op, f"{side}_elem_type") == _E2M1:
+            packed = bool(op.attributes.get("lhs_k_pack" if side == "a" else "rhs_k_pack", True))
+            packed_axis = along_k if packed else 1 - along_k
+        shape, element = ((), "") if scale is None else (scale.type.shape, scale.type.element)
+        operand = Operand(value.type.shape, packed_axis, along_k, shape, element)
+        names.append(scope.emitter.bind(scope.emitter.fresh("M"), operand))
+    given = ["None" if v is None else scope.array(v) for v in (a, b, c, a_scale, b_scale)]
+    assign(scope, op, lines, f"dot_scaled_op(F, {bound}, {', '.join(names + given)}, {kind.element!r})")
 
 
 _EXACT = {

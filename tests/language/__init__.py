@@ -1,0 +1,1 @@
+"""Every public name of the language, executed and compared: see `test_gate`."""
