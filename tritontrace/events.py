@@ -271,12 +271,12 @@ class Store(MemoryEvent):
 
 
 class Atomic(MemoryEvent):
-    """An atomic read-modify-write.
+    """An atomic read-modify-write, load or store.
 
-    `operation` is one of add, fadd, and, or, xor, xchg, max, min, umax, umin, cas. `value` is the operand,
-    `compare` the expected value of a cas, `result` the old value (set for `after` hooks; None where the kernel
-    does not use it). `sem` is ``"acq_rel"``, ``"acquire"``, ``"release"`` or ``"relaxed"``; `scope` ``"gpu"``, ``"cta"``
-    or ``"sys"``.
+    `operation` is one of add, fadd, and, or, xor, xchg, max, min, umax, umin, cas, load, store. `value` is the operand (None
+    for a load), `compare` the expected value of a cas, `result` the old value (set for `after` hooks; None where the kernel
+    does not use it, and for a store). `sem` is ``"acq_rel"``, ``"acquire"``, ``"release"`` or ``"relaxed"``; `scope` ``"gpu"``,
+    ``"cta"`` or ``"sys"``.
     """
 
     __slots__ = ("compare", "operation", "result", "scope", "sem", "value")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import operator
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from typing_extensions import Self
 
+from tritontrace import settings
 from tritontrace.errors import FindingError
 from tritontrace.kernels import capabilities
 from tritontrace.patching import interception
@@ -46,6 +46,8 @@ def session(
     strict: bool = False,
     keep: int | None = None,
     max_steps: int | None = None,
+    inline_asm: Mapping[str, Callable[..., Any]] | None = None,
+    prints: Any = "stderr",
 ) -> Session:
     """Trace the Triton launches made inside ``with tritontrace.session(...) as session:``.
 
@@ -76,6 +78,16 @@ def session(
         Keep only the last `keep` launches, with their findings; default: all of them.
     `max_steps`
         End a launch whose loops take more steps than this.
+    `inline_asm`
+        What inline assembly computes: its text (white space does not matter) mapped to a function of numpy arrays, one for
+        each operand, ``[programs or 1, *tile]`` with axes of 1 where nothing varies. Integers come as signed ones of their
+        width, float16, bfloat16 and fp8 as float32. It returns an array, or a tuple of them where the assembly has several
+        results, which broadcast to the tile; they are converted to the result's type. Several elements for one assembly
+        instruction (``pack``) make no difference. Of several sessions the innermost one's function is taken.
+    `prints`
+        Where ``tl.device_print`` goes, a line for each program: ``"stderr"``, ``"stdout"``, ``"log"`` (the logger
+        ``tritontrace.kernel``, at INFO), a function of the line, a text stream, or None. The first lines of a launch are
+        shown; `events.Print` has all of them.
 
     The result also decorates functions (plain, async and generator functions): each call is traced, all of them into the
     one session, which the decorated function has as ``.session``.
@@ -93,6 +105,8 @@ def session(
         strict=strict,
         keep=keep,
         max_steps=max_steps,
+        inline_asm=inline_asm,
+        prints=prints,
     )
 
 
@@ -119,21 +133,25 @@ class Session:
         strict: bool = False,
         keep: int | None = None,
         max_steps: int | None = None,
+        inline_asm: Mapping[str, Callable[..., Any]] | None = None,
+        prints: Any = "stderr",
     ) -> None:
-        _one_of("scope", scope, ("context", "process"))
-        _one_of("on_finding", on_finding, ("collect", "warn", "raise"))
-        _positive("keep", keep)
-        _positive("max_steps", max_steps)
+        settings.one_of("scope", scope, ("context", "process"))
+        settings.one_of("on_finding", on_finding, ("collect", "warn", "raise"))
+        settings.positive("keep", keep)
+        settings.positive("max_steps", max_steps)
         self.scope: ScopeKind = scope
-        self.engine = _engine_name(engine)
+        self.engine = settings.engine_name(engine)
         self.on_finding: OnFinding = on_finding
         self.strict = bool(strict)
         self.keep = keep
         self.max_steps = max_steps
-        self.programs = _programs(programs)
-        self.kernels = _kernels(kernels)
-        self.target = _target_name(target)
-        self.clients: tuple[Client, ...] = _clients(clients)
+        self.inline_asm = settings.inline_asm(inline_asm)
+        self.prints = settings.prints(prints)
+        self.programs = settings.programs(programs)
+        self.kernels = settings.kernels(kernels)
+        self.target = settings.target_name(target)
+        self.clients: tuple[Client, ...] = settings.clients(clients)
         self.number = next(_numbers)
         self._made_at = callsite.user_line()
         self._scope: Scope | None = None
@@ -270,6 +288,8 @@ class Session:
             kernels=self.kernels,
             programs=self.programs,
             max_steps=self.max_steps,
+            inline_asm=self.inline_asm,
+            prints=self.prints,
         )
         with Transaction("the opening of a session") as opening:
             opening.do(interception.install, undo=interception.remove)
@@ -421,73 +441,6 @@ def propagate(function: F) -> F:
 def _findings(launch: Launch) -> list[Finding]:
     # With those of its trials that its run does not show as well: the launch takes them in at its end.
     return list(launch.findings)
-
-
-def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
-
-
-def _positive(name: str, value: object) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise ValueError(f"{name} must be a positive integer or None, not {value!r}")
-
-
-def _clients(clients: Any) -> tuple[Client, ...]:
-    from tritontrace.clients import registry
-
-    return registry.resolve(clients)
-
-
-def _engine_name(engine: object) -> str:
-    if not isinstance(engine, str):
-        raise TypeError(f"engine must be a name, not {engine!r}")
-    from tritontrace import engines
-
-    if engine not in engines.names():
-        engines.get(engine)  # raises, and lists the names
-    return engine
-
-
-def _target_name(target: Any) -> str | None:
-    if target is None:
-        return None
-    from tritontrace.kernels.targets import Target
-
-    return str(Target.parse(target))
-
-
-def _programs(programs: Any) -> tuple[tuple[int, int, int], ...] | None:
-    if programs is None:
-        return None
-    out = []
-    for program in programs:
-        entries = program if isinstance(program, Iterable) else (program,)
-        try:
-            ids = [operator.index(entry) for entry in entries]
-        except TypeError:
-            ids = []
-        if not 1 <= len(ids) <= 3 or min(ids) < 0:
-            raise ValueError(f"programs= takes program ids such as (0, 1, 0), not {program!r}")
-        x, y, z = (*ids, 0, 0)[:3]
-        out.append((x, y, z))
-    return tuple(out)
-
-
-def _kernels(kernels: Any) -> tuple[Any, ...] | None:
-    """Names stay; kernel objects become their Python functions, so that every layer of decorators matches."""
-    if kernels is None:
-        return None
-    if isinstance(kernels, str) or hasattr(kernels, "fn") or not isinstance(kernels, Iterable):
-        kernels = (kernels,)
-    out = []
-    for kernel in kernels:
-        if not isinstance(kernel, str):
-            kernel = identity.base_function(kernel)
-            if not hasattr(kernel, "__code__"):
-                raise TypeError(f"kernels= takes names and kernels, not {kernel!r}")
-        out.append(kernel)
-    return tuple(out)
 
 
 def _client_name(client: Any) -> str:

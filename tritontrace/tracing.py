@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, overload
 
 from tritontrace.clients import registry
@@ -25,6 +25,8 @@ def trace(
     programs: Any = None,
     keep: int | None = None,
     max_steps: int | None = None,
+    inline_asm: Mapping[str, Callable[..., Any]] | None = None,
+    prints: Any = "stderr",
 ) -> Callable[[Any], TritonTrace]: ...
 
 
@@ -39,6 +41,8 @@ def trace(
     programs: Any = None,
     keep: int | None = None,
     max_steps: int | None = None,
+    inline_asm: Mapping[str, Callable[..., Any]] | None = None,
+    prints: Any = "stderr",
 ) -> TritonTrace: ...
 
 
@@ -52,6 +56,8 @@ def trace(
     programs: Any = None,
     keep: int | None = None,
     max_steps: int | None = None,
+    inline_asm: Mapping[str, Callable[..., Any]] | None = None,
+    prints: Any = "stderr",
 ) -> Any:
     """`kernel`, always traced by `clients`: what `session` does for every kernel, for this one and without a scope.
 
@@ -69,7 +75,15 @@ def trace(
     launches too. The keywords are those of `session`; without `engine` an open session's is used. Raises `TypeError` for
     what is not a kernel that ``triton.jit`` made, with or without Triton's layers over it.
     """
-    settings = {"target": target, "on_finding": on_finding, "programs": programs, "keep": keep, "max_steps": max_steps}
+    settings = {
+        "target": target,
+        "on_finding": on_finding,
+        "programs": programs,
+        "keep": keep,
+        "max_steps": max_steps,
+        "inline_asm": inline_asm,
+        "prints": prints,
+    }
     if kernel is None:
         return lambda kernel: trace(kernel, clients, engine=engine, **settings)
     # By its real class: a proxy claims to be of its kernel's.

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 import tritontrace
 from tests.language.names import public_names
 from tests.language.recorder import recording
@@ -36,7 +37,9 @@ class Run:
         self.kernels: set[Any] = set()
         self.findings: list[Any] = []
 
-    def __call__(self, kernel: Any, grid: tuple[int, ...], *args: Any, target: str | None = None, session: Any = None, **kwargs: Any) -> Any:
+    def __call__(
+        self, kernel: Any, grid: tuple[int, ...], *args: Any, target: str | None = None, session: Any = None, **kwargs: Any
+    ) -> Any:
         """Launch `kernel` traced and sanitized; no access may be out of bounds."""
         with (
             tritontrace.session(clients=["tracer", "sanitizer"], target=target, **(session or {})) as opened,
@@ -74,7 +77,7 @@ class Run:
 def _array(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         value = value.detach()
-        if value.dtype in (torch.bfloat16, torch.float16) or value.dtype.is_floating_point and value.element_size() == 1:
+        if value.dtype.is_floating_point and value.element_size() < 4:
             value = value.double()
         value = value.numpy()
     value = np.asarray(value)
@@ -123,7 +126,8 @@ def covers(*names: str, needs: tuple[str, ...] = ()) -> Callable[[Callable[[Run]
     split = [name for text in names for name in text.split()]
 
     def register(function: Callable[[Run], None]) -> Callable[[Run], None]:
-        CASES.append(Case(f"{function.__module__.rpartition('.')[2]}.{function.__name__}", frozenset(split), function, frozenset(needs)))
+        name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        CASES.append(Case(name, frozenset(split), function, frozenset(needs)))
         return function
 
     return register

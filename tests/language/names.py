@@ -48,13 +48,15 @@ def operators() -> set[str]:
     found = set()
     for name, value in vars(tl.tensor).items():
         code = getattr(getattr(value, "__wrapped__", value), "__code__", None)
-        if name.startswith("__") and code is not None and "_semantic" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        if not name.startswith("__") or code is None:
+            continue
+        if "_semantic" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
             found.add(f"tensor.{name}")
     return found
 
 
 def public_names() -> list[str]:
-    """All of them, sorted: ``tl.sum``, ``tl.math.exp``, ``tensor.sum``, ``tensor.__add__``, ``tl.extra.hip.libdevice.sin``, ..."""
+    """All of them, sorted: ``tl.sum``, ``tl.math.exp``, ``tensor.sum``, ``tensor.__add__``, ``tl.extra.hip.smid``, ..."""
     names = {f"{prefix}.{name}" for prefix, module in MODULES.items() for name in _of_module(module)}
     names |= {f"{prefix}.{name}" for prefix, kind in CLASSES.items() for name in dir(kind) if not name.startswith("_")}
     names |= operators()

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import triton.language as tl
+
 from tests.language.names import CLASSES, MODULES
 from tritontrace.engines.ir.shadows import ShadowCodeGenerator
 
@@ -22,6 +23,30 @@ __all__ = ["recording"]
 _PREFIX_OF = {id(module): prefix for prefix, module in MODULES.items()}
 _PREFIX_OF[id(tl.extra)] = "tl.extra"
 _current = threading.local()
+_METHODS: dict[type, str] = {
+    ast.Add: "__add__",
+    ast.Sub: "__sub__",
+    ast.Mult: "__mul__",
+    ast.Div: "__truediv__",
+    ast.FloorDiv: "__floordiv__",
+    ast.Mod: "__mod__",
+    ast.LShift: "__lshift__",
+    ast.RShift: "__rshift__",
+    ast.BitAnd: "__and__",
+    ast.BitOr: "__or__",
+    ast.BitXor: "__xor__",
+    ast.Eq: "__eq__",
+    ast.NotEq: "__ne__",
+    ast.Lt: "__lt__",
+    ast.LtE: "__le__",
+    ast.Gt: "__gt__",
+    ast.GtE: "__ge__",
+    ast.USub: "__neg__",
+    ast.Invert: "__invert__",
+    ast.Not: "__not__",
+    ast.And: "logical_and",
+    ast.Or: "logical_or",
+}
 
 
 def _note(owner: Any, attribute: str) -> None:
@@ -70,14 +95,13 @@ class _Watch:
                 _note(_value(node.value) if owner is None else owner, node.attr)
             return value
 
-        def operation(method: str, table: str) -> Any:
+        def operation(method: str) -> Any:
             def visit_operation(generator: Any, node: Any) -> Any:
                 value = original[method](generator, node)
                 if getattr(_current, "names", None) is not None:
                     for operator, left, right in _operands(node):
-                        name = getattr(generator, table).get(type(operator))
-                        if name is not None:
-                            _note_operator(name, left, right)
+                        if type(operator) in _METHODS:
+                            _note_operator(_METHODS[type(operator)], left, right)
                 return value
 
             return visit_operation
@@ -90,10 +114,10 @@ class _Watch:
 
         ShadowCodeGenerator.visit = visit
         ShadowCodeGenerator.visit_Attribute = visit_attribute
-        ShadowCodeGenerator.visit_BinOp = operation("visit_BinOp", "_method_name_for_bin_op")
-        ShadowCodeGenerator.visit_UnaryOp = operation("visit_UnaryOp", "_method_name_for_unary_op")
-        ShadowCodeGenerator.visit_Compare = operation("visit_Compare", "_method_name_for_comp_op")
-        ShadowCodeGenerator.visit_BoolOp = operation("visit_BoolOp", "_method_name_for_bool_op")
+        ShadowCodeGenerator.visit_BinOp = operation("visit_BinOp")
+        ShadowCodeGenerator.visit_UnaryOp = operation("visit_UnaryOp")
+        ShadowCodeGenerator.visit_Compare = operation("visit_Compare")
+        ShadowCodeGenerator.visit_BoolOp = operation("visit_BoolOp")
         ShadowCodeGenerator.visit_Subscript = visit_subscript
 
     def remove(self) -> None:

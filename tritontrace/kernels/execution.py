@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tritontrace.clients.base import Client, ClientManager
@@ -59,6 +59,7 @@ class Execution:
     programs: Any = None
     strict_bounds: bool = True
     dry: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, prelude: Callable[[ClientManager], None] | None = None) -> None:
         """Opens the clients, calls `prelude` (the warmup vote), runs the grid, finalizes; raises the first error."""
@@ -110,6 +111,7 @@ class Execution:
                     max_steps=self.max_steps,
                     programs=self.programs,
                     dry=self.dry,
+                    options=self.options,
                 )
             )
         finally:

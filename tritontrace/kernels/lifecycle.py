@@ -150,6 +150,8 @@ class _UserLaunch:
         # The innermost scope chooses; a trace that names no engine leaves it to the sessions.
         self.engine_name = next((scope.engine for scope in reversed(scopes) if scope.engine), "ir")
         self.engine: Engine = engines.get(self.engine_name)
+        # The innermost scope's function for a piece of assembly is taken.
+        self.inline_asm = {text: function for scope in scopes for text, function in scope.inline_asm.items()}
         self.views: list[View] = []
         self._spare: list[View] = []
         self._trials: list[_Trial] = []
@@ -306,7 +308,7 @@ class _UserLaunch:
             return compiled
         describe(views, bound, shape, self._config())
         compiled = self._result(bound)
-        self.engine.prepare(bound)
+        self.engine.prepare(bound, self.inline_asm)
 
         def around() -> AbstractContextManager[None]:
             if self.is_trial:
@@ -365,7 +367,7 @@ class _UserLaunch:
                     self._analyse(views, bound, shape)
                 return self._result(bound)
             describe(views, bound, shape, self._config())
-            self.engine.prepare(bound)
+            self.engine.prepare(bound, self.inline_asm)
             if trial.executed:
                 own_memory = frozenset().union(*(outer.own for outer in self._trials))
 
@@ -395,7 +397,7 @@ class _UserLaunch:
         if voters:
             self._tell(manager, voters, self.views, [binding.real_compile(self.kernel, bound, self.target)])
         else:
-            self.engine.prepare(bound)
+            self.engine.prepare(bound, self.inline_asm)
         return self._result(bound)
 
     def _execution(
@@ -419,6 +421,7 @@ class _UserLaunch:
             # One run serves all scopes: what one of them wants to see must run.
             programs=None if not selections or None in selections else [program for some in selections for program in some],
             strict_bounds=not any(client.handles_out_of_bounds for clients in self.clients for client in clients),
+            options={"inline_asm": self.inline_asm, "prints": tuple(scope.prints for scope in self.scopes)},
         )
 
     def _registered(self) -> list[Any]:

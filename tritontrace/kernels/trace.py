@@ -58,6 +58,8 @@ class TritonTrace(wrapt.ObjectProxy):  # type: ignore[misc]  # wrapt ships no ty
             target=recorder.target,
             programs=recorder.programs,
             max_steps=recorder.max_steps,
+            inline_asm=recorder.inline_asm,
+            prints=recorder.prints,
         )
 
     # -- what it recorded -----------------------------------------------------------------------------------------
@@ -133,6 +135,8 @@ class TritonTrace(wrapt.ObjectProxy):  # type: ignore[misc]  # wrapt ships no ty
             "target": scope.target,
             "programs": scope.programs,
             "max_steps": scope.max_steps,
+            "inline_asm": scope.inline_asm,
+            "prints": scope.prints,
             "on_finding": recorder.on_finding,
             "keep": recorder.keep,
         }

@@ -28,7 +28,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -118,9 +118,11 @@ class Scope:
         "engine",
         "forked",
         "id",
+        "inline_asm",
         "kernels",
         "max_steps",
         "owner",
+        "prints",
         "programs",
         "repeats",
         "session",
@@ -140,6 +142,8 @@ class Scope:
         kernels: tuple[Any, ...] | None = None,
         programs: Any = None,
         max_steps: int | None = None,
+        inline_asm: Mapping[str, Any] | None = None,
+        prints: Any = "stderr",
     ) -> None:
         self.id = next(_ids)
         self.session = session
@@ -152,6 +156,8 @@ class Scope:
         self.max_steps = max_steps
         self.repeats = bool(self.clients) and all(client.repeatable for client in self.clients)
         self.verdicts: dict[Hashable, Any] | None = None
+        self.inline_asm: Mapping[str, Any] = inline_asm or {}
+        self.prints = prints
         self.closed = False
         self.forked = False
         self.owner: object = _this.token

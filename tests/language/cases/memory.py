@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tests.language.harness import Run, covers, installed
+from tests.language.harness import Run, covers
 
 N = tl.constexpr(16)
 
@@ -150,7 +150,8 @@ def descriptors(x_ptr, o_ptr, m, n):
 
 
 @covers(
-    "tl.make_tensor_descriptor tl.load_tensor_descriptor tl.store_tensor_descriptor tensor_descriptor.load tensor_descriptor.store",
+    "tl.make_tensor_descriptor tl.load_tensor_descriptor tl.store_tensor_descriptor tensor_descriptor.load",
+    "tensor_descriptor.store",
 )
 def device_descriptors(run: Run) -> None:
     x = torch.arange(10 * 12.0).reshape(10, 12)
@@ -199,7 +200,7 @@ def descriptor_atomics(add, least, most, both, either, other, v_ptr):
 
 @covers(
     "tensor_descriptor.atomic_add tensor_descriptor.atomic_min tensor_descriptor.atomic_max tensor_descriptor.atomic_and",
-    "tensor_descriptor.atomic_or tensor_descriptor.atomic_xor tl.tensor_descriptor",
+    "tensor_descriptor.atomic_or tensor_descriptor.atomic_xor",
 )
 def reducing_descriptors(run: Run) -> None:
     generator = np.random.default_rng(1)
@@ -212,8 +213,3 @@ def reducing_descriptors(run: Run) -> None:
         wanted = part.copy()
         wanted[1:5] = function(part[1:5], values)
         run.equal(tensor, wanted)
-
-
-def has(name: str) -> bool:
-    """True if this version has the public name."""
-    return name in installed()

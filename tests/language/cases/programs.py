@@ -161,14 +161,15 @@ def hip_sizes(o_ptr):
     tl.store(o_ptr + 1, tl.extra.hip.num_warps())
 
 
-@covers(
-    "tl.extra tl.extra.cuda tl.extra.hip tl.extra.cuda.num_threads tl.extra.cuda.num_warps tl.extra.hip.num_threads",
-    "tl.extra.hip.num_warps",
-)
+@covers("tl.extra tl.extra.cuda tl.extra.cuda.num_threads tl.extra.cuda.num_warps")
 def sizes_of_a_program(run: Run) -> None:
     out = run.out(2, dtype=torch.int32)
     run(cuda_sizes, (1,), out, num_warps=8, target="cuda:90")
     run.equal(out, [256, 8])
+
+
+@covers("tl.extra.hip tl.extra.hip.num_threads tl.extra.hip.num_warps", needs=("tl.extra.hip.num_threads",))
+def sizes_of_a_program_on_amd(run: Run) -> None:
     out = run.out(2, dtype=torch.int32)
     run(hip_sizes, (1,), out, num_warps=2, target="hip:gfx942")
     run.equal(out, [128, 2])

@@ -129,12 +129,12 @@ def sorted_rows(x_ptr, o_ptr, t_ptr):
     at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
     x = tl.load(x_ptr + at)
     tl.store(o_ptr + 0 * M * N + at, tl.sort(x))
-    tl.store(o_ptr + 1 * M * N + at, x.sort(descending=True))
+    tl.store(o_ptr + 1 * M * N + at, tl.sort(x, descending=True))
     tl.store(o_ptr + 2 * M * N + at, tl.standard.sort(x, 1, descending=False))
     tl.store(o_ptr + 3 * M * N + at, tl.standard.sort_impl(x, descending=True))
     tl.store(o_ptr + 4 * M * N + at, tl.flip(x, 1))
     tl.store(o_ptr + 5 * M * N + at, x.flip(0))
-    tl.store(o_ptr + 6 * M * N + at, tl.standard.flip(x))
+    tl.store(o_ptr + 6 * M * N + at, tl.standard.flip(x, -1))
     # Two sorted halves that fall and rise: what a merge takes.
     half = tl.arange(0, N)[None, :]
     bitonic = tl.where(half < 8, half * 2, 31 - 2 * half).to(tl.float32) + tl.zeros([M, N], tl.float32)
@@ -146,7 +146,7 @@ def sorted_rows(x_ptr, o_ptr, t_ptr):
 
 
 @covers(
-    "tl.sort tensor.sort tl.standard.sort tl.standard.sort_impl tl.flip tensor.flip tl.standard.flip tl.bitonic_merge",
+    "tl.sort tl.standard.sort tl.standard.sort_impl tl.flip tensor.flip tl.standard.flip tl.bitonic_merge",
     "tl.standard.bitonic_merge tl.topk tl.standard.topk",
 )
 def sorting(run: Run) -> None:

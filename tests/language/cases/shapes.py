@@ -68,8 +68,8 @@ def moved(x_ptr, o_ptr):
 
 
 @covers(
-    "tl.trans tensor.T tensor.trans tl.permute tensor.permute tl.reshape tensor.reshape tl.view tensor.view tl.ravel tensor.ravel",
-    "tl.standard.ravel tl.expand_dims tensor.expand_dims tensor.__getitem__ tl.static_assert",
+    "tl.trans tensor.T tensor.trans tl.permute tensor.permute tl.reshape tensor.reshape tl.view tensor.view tl.ravel",
+    "tensor.ravel tl.standard.ravel tl.expand_dims tensor.expand_dims tensor.__getitem__ tl.static_assert",
 )
 def moving(run: Run) -> None:
     x = torch.arange(32.0).reshape(4, 8)
@@ -107,7 +107,7 @@ def put_together(x_ptr, y_ptr, o_ptr, s_ptr):
     pair = tl.arange(0, 2 * N)
     joined = tl.join(x, y)
     tl.store(o_ptr + 0 * 2 * N + pair, joined.reshape(2 * N))
-    tl.store(o_ptr + 1 * 2 * N + pair, x.join(y).reshape(2 * N) if False else tl.join(x, y).reshape(2 * N))
+    tl.store(o_ptr + 1 * 2 * N + pair, tl.join(x, y).reshape(2 * N))
     tl.store(o_ptr + 2 * 2 * N + pair, tl.interleave(x, y))
     tl.store(o_ptr + 3 * 2 * N + pair, tl.standard.interleave(y, x))
     tl.store(o_ptr + 4 * 2 * N + pair, tl.cat(x, y, can_reorder=True))

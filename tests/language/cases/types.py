@@ -125,19 +125,18 @@ def answers(x_ptr, o_ptr, KIND: tl.constexpr):
     tl.store(o_ptr + 22, t.is_int_unsigned() + 0)
     tl.store(o_ptr + 23, t.is_int() + 0)
     tl.store(o_ptr + 24, t.is_bool() + 0)
-    tl.store(o_ptr + 25, t.is_void() + 0)
-    tl.store(o_ptr + 26, t.is_block() + 0)
-    tl.store(o_ptr + 27, t.is_ptr() + 0)
-    tl.store(o_ptr + 28, x_ptr.dtype.is_ptr() + 0)
-    tl.store(o_ptr + 29, t.is_const() + 0)
-    tl.store(o_ptr + 30, (t.scalar == t) + 0)
-    tl.store(o_ptr + 31, (t == KIND) + 0)
-    tl.store(o_ptr + 32, tl.dtype.is_dtype("fp32") + 0)
+    tl.store(o_ptr + 25, t.is_block() + 0)
+    tl.store(o_ptr + 26, t.is_ptr() + 0)
+    tl.store(o_ptr + 27, x_ptr.dtype.is_ptr() + 0)
+    tl.store(o_ptr + 28, t.is_const() + 0)
+    tl.store(o_ptr + 29, (t.scalar == t) + 0)
+    tl.store(o_ptr + 30, (t == KIND) + 0)
 
 
 QUESTIONS = (
-    "is_fp8 is_fp8e4nv is_fp8e4b8 is_fp8e4b15 is_fp8e5 is_fp8e5b16 is_fp16 is_bf16 is_fp32 is_fp64 is_int1 is_int8 is_int16 is_int32 "
-    "is_int64 is_uint8 is_uint16 is_uint32 is_uint64 is_floating is_standard_floating is_int_signed is_int_unsigned is_int is_bool"
+    "is_fp8 is_fp8e4nv is_fp8e4b8 is_fp8e4b15 is_fp8e5 is_fp8e5b16 is_fp16 is_bf16 is_fp32 is_fp64 is_int1 is_int8 is_int16 "
+    "is_int32 is_int64 is_uint8 is_uint16 is_uint32 is_uint64 is_floating is_standard_floating is_int_signed is_int_unsigned "
+    "is_int is_bool"
 ).split()
 
 KINDS = {
@@ -149,7 +148,7 @@ KINDS = {
     torch.bfloat16: (tl.bfloat16, "is_bf16 is_floating is_standard_floating"),
     torch.float32: (tl.float32, "is_fp32 is_floating is_standard_floating"),
     torch.float64: (tl.float64, "is_fp64 is_floating is_standard_floating"),
-    torch.bool: (tl.int1, "is_int1 is_int is_bool is_int_signed"),
+    torch.bool: (tl.int1, "is_int1 is_int is_bool is_int_unsigned"),
     torch.int8: (tl.int8, "is_int8 is_int is_int_signed"),
     torch.int16: (tl.int16, "is_int16 is_int is_int_signed"),
     torch.int32: (tl.int32, "is_int32 is_int is_int_signed"),
@@ -163,11 +162,11 @@ KINDS = {
 
 @covers(
     " ".join(f"dtype.{question}" for question in QUESTIONS),
-    "dtype.is_void dtype.is_block dtype.is_ptr dtype.is_const dtype.scalar tensor.dtype",
+    "dtype.is_block dtype.is_ptr dtype.is_const dtype.scalar tensor.dtype",
 )
 def what_a_dtype_answers(run: Run) -> None:
     for kind, (triton_kind, yes) in KINDS.items():
-        out = run.out(33, dtype=torch.int32)
+        out = run.out(31, dtype=torch.int32)
         run(answers, (1,), torch.zeros(4).to(kind), out, KIND=triton_kind)
         first = [int(question in yes.split()) for question in QUESTIONS]
-        run.equal(out, [*first, 0, 0, 0, 1, 0, 1, 1, 1])
+        run.equal(out, [*first, 0, 0, 1, 0, 1, 1])

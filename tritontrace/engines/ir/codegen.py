@@ -6,7 +6,7 @@ is written is said once, in the tables: `ops.ELEMENTWISE` for pure elementwise o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from tritontrace import events
 from tritontrace.engines.ir import control, integers, memory_ops, tensors
 from tritontrace.engines.ir.descriptors import Descriptor
-from tritontrace.engines.ir.runtime import MemorySite
+from tritontrace.engines.ir.runtime import AsmSite, MemorySite
 from tritontrace.engines.ir.tree import Block, Function, Module, Op, OpLocation, Region, Type, Value, free_values
 from tritontrace.engines.ir.values import dense, land
 from tritontrace.errors import UnsupportedOpError
@@ -68,10 +68,10 @@ class Emitter:
     `max_block` collects the largest tile, `sites` the memory operations, `accesses` those of them that really move data.
     """
 
-    def __init__(self, module: Module, kernel: str, inline_asm: Mapping[str, Callable[..., Any]] | None = None) -> None:
+    def __init__(self, module: Module, kernel: str) -> None:
         self.module = module
         self.kernel = kernel
-        self.inline_asm = inline_asm or {}
+        self.assembly: list[AsmSite] = []
         self.globals: dict[str, Any] = {
             "np": np,
             "dense": dense,

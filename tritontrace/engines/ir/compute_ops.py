@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tritontrace import events
-from tritontrace.engines.ir import tensors
+from tritontrace.engines import asm
+from tritontrace.engines.ir import numerics, tensors
 from tritontrace.engines.ir.integers import broadcast_to
-from tritontrace.engines.ir.runtime import Frame
+from tritontrace.engines.ir.runtime import AsmSite, Frame
 from tritontrace.engines.ir.values import dense
-from tritontrace.errors import KernelError
+from tritontrace.errors import KernelError, UnsupportedOpError
 
 __all__ = ["asm_op", "assert_op", "dot_op", "map_op", "print_op", "reduce_op", "scan_op"]
-
-_log = logging.getLogger("tritontrace.kernel")
 
 
 def dot_op(
@@ -115,26 +114,46 @@ def map_op(frame: Frame, function: Any, free: Any, values: list[Any], block: tup
     return out
 
 
-def print_op(frame: Frame, site: events.Site, prefix: str, values: list[Any], hexadecimal: bool) -> None:
-    """``tl.device_print``: one event; without a listener the lines go to the logger ``tritontrace.kernel``."""
+def print_op(frame: Frame, site: events.Site, prefix: str, values: list[Any], kinds: list[str], hexadecimal: bool) -> None:
+    """``tl.device_print``: one event, and a line of text for each program, as far as a launch's prints are shown."""
     rt = frame.rt
+    values = [v.view(f"u{v.dtype.itemsize}") if kind else v for v, kind in zip(values, kinds)]
     event = events.Print(rt.launch, site, frame, prefix, tuple(values), hexadecimal)
     if rt.on_print:
         rt.before(event)
         if rt.replaced(event)[0]:
             rt.after(event)
             return
-    if _log.isEnabledFor(logging.INFO):
-        for row, program in enumerate(frame.program_ids()):
-            shown = []
-            for value in values:
-                one = value[0 if value.shape[0] == 1 else row]
-                one = np.broadcast_to(one, site.block) if site.block else one
-                formatter: Any = {"int": hex} if hexadecimal else None
-                shown.append(np.array2string(np.asarray(one), formatter=formatter))
-            _log.info("(%d, %d, %d)%s %s", *program, prefix, " ".join(shown))
+    if rt.prints.left > 0:
+        shown_as_hex = [hexadecimal or kind == "pointer" for kind in kinds]
+        rt.prints.write(_printed(frame, site, prefix, values, shown_as_hex))
     if rt.on_print:
         rt.after(event)
+
+
+def _printed(frame: Frame, site: events.Site, prefix: str, values: list[Any], as_hex: list[bool]) -> Iterator[str]:
+    place = f"{site.location.function or frame.rt.launch.kernel_name}:{site.location.line} " if site.location else ""
+    for row, program in enumerate(frame.program_ids()):
+        shown = []
+        for value, hexadecimal in zip(values, as_hex):
+            one = value[0 if value.shape[0] == 1 else row]
+            shown.append(_lanes(np.broadcast_to(one, site.block) if site.block else np.asarray(one), hexadecimal))
+        yield f"{place}pid ({program[0]}, {program[1]}, {program[2]}){prefix}{' '.join(shown)}"
+
+
+_SHOWN = 64
+"""Lanes of a tile above which only the ends of each axis are printed."""
+
+
+def _lanes(value: Any, hexadecimal: bool) -> str:
+    bits = value.dtype.itemsize * 8
+    formatter: Any = None
+    if hexadecimal:
+        formatter = {
+            "int_kind": lambda n: f"0x{int(n) & ((1 << bits) - 1):0{bits // 4}x}",
+            "float_kind": lambda x: float(x).hex(),
+        }
+    return np.array2string(value, formatter=formatter, threshold=_SHOWN, edgeitems=3, max_line_width=1000)
 
 
 def assert_op(frame: Frame, site: events.Site, condition: Any, message: str, mask: Any) -> None:
@@ -159,8 +178,29 @@ def assert_op(frame: Frame, site: events.Site, condition: Any, message: str, mas
         rt.after(event)
 
 
-def asm_op(callback: Any, kinds: list[Any], *values: Any) -> list[Any]:
-    """Inline assembly through a registered Python callback of numpy arrays."""
+def asm_op(frame: Frame, site: AsmSite, *values: Any) -> list[Any]:
+    """Inline assembly through a Python callback of numpy arrays (see `session`)."""
+    callback = asm.find(site.text, frame.rt.inline_asm)
+    if callback is None:  # `Program.assembly_check` has asked
+        raise UnsupportedOpError(f"inline assembly {site.text!r} has no Python callback", location=site.location)
     out = callback(*values)
     results = out if isinstance(out, (tuple, list)) else (out,)
-    return [np.asarray(r).astype(kind, copy=False) for r, kind in zip(results, kinds)]
+    if len(results) != len(site.elements):
+        raise ValueError(f"the callback for inline assembly {site.text!r} gave {len(results)} results, not {len(site.elements)}")
+    return [_asm_result(frame, site, np.asarray(result), element) for result, element in zip(results, site.elements)]
+
+
+def _asm_result(frame: Frame, site: AsmSite, result: Any, element: str) -> Any:
+    full = (frame.P, *site.block)
+    rank = len(full)
+    if result.ndim < rank:
+        result = result.reshape((1,) * (rank - result.ndim) + result.shape)
+    if result.ndim != rank or any(n not in (1, m) for n, m in zip(result.shape, full)):
+        raise ValueError(
+            f"the callback for inline assembly {site.text!r} gave an array of shape {result.shape}, which does not broadcast to "
+            f"{full} (programs, then the tile)"
+        )
+    kind = numerics.compute_dtype(element)
+    if kind.kind == "i" and result.dtype.kind in "iu":
+        return result.astype(f"u{kind.itemsize}").view(kind)
+    return numerics.round_to(result.astype(kind), element) if kind.kind == "f" else result.astype(kind)

@@ -59,26 +59,25 @@ class IREngine:
         kernel was compiled with has changed since.
         """
         programs = _programs.get_or_create(bound.kernel, _Programs)
-        form: Hashable = sliced
-        if inline_asm:
-            form = (sliced, tuple(sorted((text, id(function)) for text, function in inline_asm.items())))
-        key = (bound.key, form)
+        key = (bound.key, sliced)
         program = programs.exact.get(key)
         if program is not None:
             program.globals_check()
+            program.assembly_check(inline_asm or {})
             return program
         # A tuner's configs mostly differ in options that only the later stages of a compilation read.
-        alike = (bound.key_without_options(), form)
+        alike = (bound.key_without_options(), sliced)
         options = compile_options(bound)
         program = next((known for known in programs.alike.get(alike, ()) if known.serves(options)), None)
         if program is not None:
             program.globals_check()
         else:
-            program = compile_program(bound, inline_asm, sliced)
+            program = compile_program(bound, sliced)
         with _lock:
             program = programs.exact.setdefault(key, program)
             if program not in programs.alike.get(alike, ()):
                 programs.alike[alike] = (*programs.alike.get(alike, ()), program)
+        program.assembly_check(inline_asm or {})
         return program
 
     def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int]) -> DryForm:

@@ -17,7 +17,7 @@ from tritontrace.errors import UnsupportedOpError
 
 __all__ = ["FlatBlock", "Flattener", "has_wait", "nested_call", "nested_region"]
 
-_READS = frozenset({"tt.load", "tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_load", "tt.descriptor_gather"})
+_READS = frozenset({"tt.load", "tt.atomic_load", "tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_load", "tt.descriptor_gather"})
 
 
 @dataclass(slots=True, eq=False)

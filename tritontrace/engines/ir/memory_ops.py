@@ -12,7 +12,19 @@ from tritontrace.engines.ir.descriptors import Descriptor
 from tritontrace.engines.ir.runtime import Frame, MemorySite, address_form, mask_form
 from tritontrace.engines.ir.values import dense
 
-__all__ = ["atomic_cas", "atomic_rmw", "load", "load_tile", "probe", "probe_rows", "probe_tile", "store", "store_tile"]
+__all__ = [
+    "atomic_cas",
+    "atomic_load",
+    "atomic_rmw",
+    "atomic_store",
+    "load",
+    "load_tile",
+    "probe",
+    "probe_rows",
+    "probe_tile",
+    "store",
+    "store_tile",
+]
 
 
 def _tensor(frame: Frame, site: MemorySite, pointer: Any) -> str | None:
@@ -137,6 +149,37 @@ def atomic_cas(frame: Frame, site: MemorySite, pointer: Any, compare: Any, value
     event.result = _shaped(old, site) if replaced else atomics.compare_and_swap(frame, site, pointer, compare, value)
     rt.after(event)
     return event.result
+
+
+def atomic_load(frame: Frame, site: MemorySite, pointer: Any, mask: Any, sem: str, scope: str) -> Any:
+    """``tt.atomic_load``; masked lanes read 0."""
+    mask = access.simplify_mask(mask)
+    rt = frame.rt
+    if not rt.on_atomic:
+        return access.read(frame, site, pointer, mask, None)
+    form, tensor = mask_form(mask), _tensor(frame, site, pointer)
+    event = events.Atomic(rt.launch, site.event, frame, address_form(pointer), form, tensor, "load", None, None, sem, scope)
+    rt.before(event)
+    replaced, value = rt.replaced(event)
+    event.result = _shaped(value, site) if replaced else access.read(frame, site, pointer, mask, None)
+    rt.after(event)
+    return event.result
+
+
+def atomic_store(frame: Frame, site: MemorySite, pointer: Any, value: Any, mask: Any, sem: str, scope: str) -> None:
+    """``tt.atomic_store``."""
+    mask = access.simplify_mask(mask)
+    rt = frame.rt
+    if not rt.on_atomic:
+        access.write(frame, site, pointer, value, mask)
+        return
+    value = dense(value)
+    form, tensor = mask_form(mask), _tensor(frame, site, pointer)
+    event = events.Atomic(rt.launch, site.event, frame, address_form(pointer), form, tensor, "store", value, None, sem, scope)
+    rt.before(event)
+    if not rt.replaced(event)[0]:
+        access.write(frame, site, pointer, value, mask)
+    rt.after(event)
 
 
 def load_tile(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritontrace.engines import asm
 from tritontrace.engines.ir import compute_ops, numerics, scaled, schedule
 from tritontrace.engines.ir.codegen import LAZY_OPS, Emitter, Lines, Scope, seed_block_roots
 from tritontrace.engines.ir.descriptors import Descriptor
@@ -17,11 +18,13 @@ from tritontrace.engines.ir.flatten import FlatBlock, Flattener, has_wait
 from tritontrace.engines.ir.frontend import Lowered, Slot, lower
 from tritontrace.engines.ir.optimizer import optimize
 from tritontrace.engines.ir.parser import parse
-from tritontrace.engines.ir.runtime import MemorySite
+from tritontrace.engines.ir.polls import expand_polls
+from tritontrace.engines.ir.runtime import AsmSite, MemorySite
 from tritontrace.engines.ir.scalars import scalar
 from tritontrace.engines.ir.slicing import slice_accesses, widest
 from tritontrace.engines.ir.tree import Function, Module, Type, Value, walk
 from tritontrace.engines.memory import tensors_of
+from tritontrace.errors import UnsupportedOpError
 
 if TYPE_CHECKING:
     from tritontrace.engines.phantom import Phantoms
@@ -61,6 +64,7 @@ class Program:
     reads: list[MemorySite]
     acts: bool
     options: dict[str, Any]
+    assembly: list[AsmSite]
 
     def serves(self, options: Any) -> bool:
         """Whether lowering with `options` would give this very program, all else being equal."""
@@ -83,6 +87,17 @@ class Program:
                 values = leaf.value.shape if where == "shape" else leaf.value.strides
                 out.append(scalar(int(values[axis]), kind, "i64", f"the {where} of {leaf.name!r}"))
         return out
+
+    def assembly_check(self, callbacks: Mapping[str, Callable[..., Any]]) -> None:
+        """Raises `UnsupportedOpError` for the first inline assembly that nobody can run."""
+        for site in self.assembly:
+            if asm.find(site.text, callbacks) is None:
+                raise UnsupportedOpError(
+                    f"the IR engine cannot run 'tt.elementwise_inline_asm': inline assembly {site.text!r} has no Python "
+                    "callback; give one with session(inline_asm={text: function})",
+                    kernel=self.kernel_name,
+                    location=site.location,
+                )
 
     def pointer_names(self) -> set[int]:
         """Indices of the leaves that point to memory."""
@@ -114,26 +129,24 @@ def _descriptor(value: Any, kind: Type, phantoms: Phantoms | None) -> Descriptor
     return Descriptor(base, shape, strides, block.shape, numerics.element_bytes(block.element), padding)
 
 
-def compile_program(
-    bound: BoundLaunch, inline_asm: Mapping[str, Callable[..., Any]] | None = None, sliced: bool = False
-) -> Program:
+def compile_program(bound: BoundLaunch, sliced: bool = False) -> Program:
     """Lower, parse, optimize and write the kernel of `bound`, or only the slice of it that decides its accesses.
 
     Raises Triton's own errors from the frontend and `UnsupportedOpError` for an operation that the engine lacks.
     """
     lowered = lower(bound)
-    module = optimize(parse(lowered.text), lowered.entry)
+    module = optimize(expand_polls(parse(lowered.text)), lowered.entry)
     if sliced:
         slice_accesses(module)
-    program = _write(bound, lowered, module, inline_asm)
+    program = _write(bound, lowered, module)
     if sliced:
         program.max_block = widest(module, LAZY_OPS)
     return program
 
 
-def _write(bound: BoundLaunch, lowered: Lowered, module: Module, inline_asm: Mapping[str, Callable[..., Any]] | None) -> Program:
+def _write(bound: BoundLaunch, lowered: Lowered, module: Module) -> Program:
     function = module.functions[lowered.entry]
-    emitter = Emitter(module, bound.kernel_name, inline_asm)
+    emitter = Emitter(module, bound.kernel_name)
     for room in (compute_ops, scaled, schedule):
         for name in room.__all__:
             emitter.globals[name] = getattr(room, name)
@@ -180,6 +193,7 @@ def _write(bound: BoundLaunch, lowered: Lowered, module: Module, inline_asm: Map
         reads=[site for site in emitter.accesses if "load" in site.event.op or "gather" in site.event.op],
         acts=any("atomic" in site.event.op for site in emitter.accesses),
         options=lowered.options,
+        assembly=emitter.assembly,
     )
 
 

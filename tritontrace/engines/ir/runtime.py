@@ -9,6 +9,7 @@ import numpy as np
 from tritontrace import events
 from tritontrace.engines.ir import numerics
 from tritontrace.engines.ir.values import Mask, Separable, take_programs
+from tritontrace.engines.prints import writer_for
 from tritontrace.errors import KernelError, OutOfBoundsError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tritontrace.engines.base import EngineRun
     from tritontrace.source import SourceLocation
 
-__all__ = ["DenseAddress", "DenseMask", "Frame", "MemorySite", "Runtime"]
+__all__ = ["AsmSite", "DenseAddress", "DenseMask", "Frame", "MemorySite", "Runtime"]
 
 
 class MemorySite:
@@ -35,6 +36,18 @@ class MemorySite:
         self.zero = np.zeros((1,) * (1 + len(self.block)), numerics.compute_dtype(element))
         self.decode: Callable[[Any], Any] = _decoder(element)
         self.encode: Callable[[Any], Any] = _encoder(element)
+
+
+class AsmSite:
+    """One piece of inline assembly: its normalized text, and the element types and tile of its results."""
+
+    __slots__ = ("block", "elements", "location", "text")
+
+    def __init__(self, text: str, elements: list[str], block: tuple[int, ...], location: SourceLocation | None) -> None:
+        self.text = text
+        self.elements = elements
+        self.block = block
+        self.location = location
 
 
 def _decoder(element: str) -> Callable[[Any], Any]:
@@ -106,7 +119,8 @@ class Runtime:
         self.roots = roots
         self.strict_bounds = run.strict_bounds
         self.max_steps = run.max_steps
-        self.options = run.options
+        self.inline_asm = run.options.get("inline_asm") or {}
+        self.prints = writer_for(run.options.get("prints"))
         self.writes = 0
         self.steps = 0
         self.failure: BaseException | None = None

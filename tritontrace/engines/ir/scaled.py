@@ -1,8 +1,9 @@
 """Matrix products of microscaling operands (``tt.dot_scaled``): narrow floats, a scale for each group along K.
 
-The value of an element is exact: its own times its group's scale, e8m0 scales being powers of two (0 is 2^-127, 255 is NaN, as
-the OCP MX specification has them). Products are summed in float64 and rounded once, together with the accumulator. A target
-without such an instruction multiplies in bfloat16 instead and may round operands, flush the scale 0 and, with ``fast_math``, miss the NaN.
+The value of an element is exact: its own times its group's scale, e8m0 scales being powers of two (0 is 2^-127, 255 is NaN,
+as the OCP MX specification has them). Products are summed in float64 and rounded once, together with the accumulator. A target
+without such an instruction multiplies in bfloat16 instead: it may round operands, flush the scale 0 and, with ``fast_math``,
+miss the NaN.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ _E8M0 = np.append(np.ldexp(1.0, np.arange(255) - 127), np.nan)
 class Operand:
     """What is known about one side when the kernel is compiled.
 
-    `block` is the operand's own shape, `packed_axis` the axis (0 or 1 of its last two) along which two e2m1 share a byte, or None;
-    `along_k` the position of K among the last two axes; `scale_block` and `scale_element` describe its scale, ``()`` and ``""`` without one.
+    `block` is the operand's own shape, `packed_axis` the axis (0 or 1 of its last two) along which two e2m1 share a byte, or
+    None; `along_k` the position of K among the last two axes; `scale_block` and `scale_element` describe its scale, and are
+    ``()`` and ``""`` without one.
     """
 
     __slots__ = ("along_k", "block", "packed_axis", "scale_block", "scale_element")
@@ -62,7 +64,16 @@ def _unpack(raw: Any, axis: int) -> Any:
 
 
 def dot_scaled_op(
-    frame: Frame, site: events.Site, left: Operand, right: Operand, a: Any, b: Any, c: Any, a_scale: Any, b_scale: Any, element: str
+    frame: Frame,
+    site: events.Site,
+    left: Operand,
+    right: Operand,
+    a: Any,
+    b: Any,
+    c: Any,
+    a_scale: Any,
+    b_scale: Any,
+    element: str,
 ) -> Any:
     """``tt.dot_scaled``; clients get a `Dot` event with the scaled operands as float64."""
     rt = frame.rt

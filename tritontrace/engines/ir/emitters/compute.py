@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tritontrace.engines.ir import numerics
+from tritontrace.engines.asm import normalized
 from tritontrace.engines.ir.codegen import Lines, Scope
-from tritontrace.engines.ir.emitters.registry import array_list, assign, integer, operation
+from tritontrace.engines.ir.emitters.registry import array_list, assign, integer, note_block, operation
+from tritontrace.engines.ir.runtime import AsmSite
 from tritontrace.engines.ir.scaled import Operand
 from tritontrace.engines.ir.tree import Op, Region
 
@@ -133,6 +134,14 @@ def _map_elementwise(scope: Scope, op: Op, lines: Lines) -> None:
     lines.add(f"[{results}] = map_op(F, {name}, {free}, {array_list(scope, op.operands)}, {shape}, {pack})", op.location.location)
 
 
+@operation("tritontrace.not_all")
+def _not_all(scope: Scope, op: Op, lines: Lines) -> None:
+    value = op.operands[0]
+    rank = len(value.type.shape)
+    text = f"~{scope.array(value)}.all(axis={tuple(range(1, rank + 1))})" if rank else f"~{scope.array(value)}"
+    assign(scope, op, lines, text)
+
+
 @operation("tt.print")
 def _print(scope: Scope, op: Op, lines: Lines) -> None:
     where = scope.location(op)
@@ -140,8 +149,13 @@ def _print(scope: Scope, op: Op, lines: Lines) -> None:
     bound = scope.emitter.bind(f"P{site.id}", site)
     prefix = str(op.attributes.get("prefix", ""))
     hexadecimal = bool(op.attributes.get("hex", False))
-    values = "[" + ", ".join(scope.array(v) for v in op.operands) + "]"
-    lines.add(f"print_op(F, {bound}, {prefix!r}, {values}, {hexadecimal})", op.location.location)
+    signed = op.attributes.get("isSigned") or []
+    kinds = []
+    for k, value in enumerate(op.operands):
+        element = value.type.element
+        unsigned = element[0] == "i" and element != "i1" and k < len(signed) and not int(signed[k])
+        kinds.append("pointer" if value.type.is_pointer else "unsigned" if unsigned else "")
+    lines.add(f"print_op(F, {bound}, {prefix!r}, {array_list(scope, op.operands)}, {kinds}, {hexadecimal})", op.location.location)
 
 
 @operation("tt.assert")
@@ -157,14 +171,15 @@ def _assert(scope: Scope, op: Op, lines: Lines) -> None:
 
 @operation("tt.elementwise_inline_asm")
 def _inline_asm(scope: Scope, op: Op, lines: Lines) -> None:
-    text = str(op.attributes.get("asm_string", ""))
-    callback = scope.emitter.inline_asm.get(text.strip())
-    if callback is None:
-        why = f"inline assembly {text!r} has no Python callback; give one with session(inline_asm={{asm: function}})"
-        raise scope.emitter.unsupported(op, why, scope.location(op))
-    name = scope.emitter.bind(scope.emitter.fresh("asm"), callback)
-    target = "[" + ", ".join(scope.name(r) for r in op.results) + "]"
-    arguments = ", ".join(scope.array(v) for v in op.operands)
-    dtypes = [numerics.compute_dtype(r.type.element) for r in op.results]
-    kinds = scope.emitter.bind(scope.emitter.fresh("kinds"), dtypes)
-    lines.add(f"{target} = asm_op({name}, {kinds}, {arguments})", op.location.location)
+    # Who computes it is asked at each launch: sessions bring functions of their own.
+    kinds = [r.type for r in op.results]
+    block = kinds[0].shape if kinds else ()
+    text = normalized(str(op.attributes.get("asm_string", "")))
+    site = AsmSite(text, [kind.element for kind in kinds], block, scope.location(op).location)
+    scope.emitter.assembly.append(site)
+    for kind in kinds:
+        note_block(scope, kind)
+    name = scope.emitter.bind(scope.emitter.fresh("asm"), site)
+    target = "[" + ", ".join(scope.name(r) for r in op.results) + "] = " if kinds else ""
+    arguments = "".join(", " + scope.array(v) for v in op.operands)
+    lines.add(f"{target}asm_op(F, {name}{arguments})", op.location.location)

@@ -72,6 +72,25 @@ def _atomic_cas(scope: Scope, op: Op, lines: Lines) -> None:
     assign(scope, op, lines, text)
 
 
+@operation("tt.atomic_load")
+def _atomic_load(scope: Scope, op: Op, lines: Lines) -> None:
+    pointer = op.operands[0]
+    site = scope.site(op, op.results[0].type, pointer)
+    mask = scope.name(op.operands[1]) if len(op.operands) > 1 else "None"
+    sem, where = _SEMANTICS.get(integer(op, "sem", 2), "acquire"), _SCOPES.get(integer(op, "scope", 1), "gpu")
+    assign(scope, op, lines, f"atomic_load(F, {site}, {scope.name(pointer)}, {mask}, {sem!r}, {where!r})")
+
+
+@operation("tt.atomic_store")
+def _atomic_store(scope: Scope, op: Op, lines: Lines) -> None:
+    pointer, value = op.operands[:2]
+    site = scope.site(op, value.type, pointer)
+    mask = scope.name(op.operands[2]) if len(op.operands) > 2 else "None"
+    sem, where = _SEMANTICS.get(integer(op, "sem", 3), "release"), _SCOPES.get(integer(op, "scope", 1), "gpu")
+    text = f"atomic_store(F, {site}, {scope.name(pointer)}, {scope.array(value)}, {mask}, {sem!r}, {where!r})"
+    lines.add(text, op.location.location)
+
+
 @operation("tt.make_tensor_descriptor")
 def _make_descriptor(scope: Scope, op: Op, lines: Lines) -> None:
     base, *rest = op.operands

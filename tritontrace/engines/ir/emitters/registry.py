@@ -25,6 +25,9 @@ NOTHING = frozenset(
         "ttg.local_barrier",
         "llvm.intr.assume",
         "nvvm.barrier0",
+        # Launches run one after another: nothing to wait for, and nobody to tell.
+        "tt.grid_dependency_launch_dependents",
+        "tt.grid_dependency_wait",
         "tt.func",
     }
 )

@@ -294,6 +294,7 @@ TABLE: dict[str, Emit] = {
     "arith.mulf": infix("*"),
     "arith.divf": infix("/"),
     "tt.precise_divf": infix("/"),
+    "tt.approx_divf": infix("/"),
     "arith.remf": _template("np.fmod({0}, {1})"),
     "arith.negf": _template("(-{0})"),
     "arith.maxnumf": _extremum(maximum_number, "fmax"),

@@ -1,3 +1,0 @@
-"""Reasons (stub)."""
-def reason(name):
-    return None
