@@ -93,11 +93,11 @@ class Engine(Protocol):
         `inline_asm` maps the text of inline assembly to a Python callback of numpy arrays.
         """
 
-    def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int]) -> DryForm:
+    def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int], inline_asm: Mapping[str, Any] | None = None) -> DryForm:
         """Prepare a dry run, and say what it takes.
 
-        `storages` gives the storage address of every tensor argument. Raises `UnsupportedOpError` if data of a tensor that
-        has none (`bound.phantoms`) is needed.
+        `storages` gives the storage address of every tensor argument, `inline_asm` is as in `prepare`. Raises
+        `UnsupportedOpError` if data of a tensor that has none (`bound.phantoms`) is needed.
         """
 
     def run(self, run: EngineRun) -> None:

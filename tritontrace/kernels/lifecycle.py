@@ -329,7 +329,7 @@ class _UserLaunch:
         for view in views:
             view.launch.dry = True
         storages = {name: info.storage_ptr for name, info in views[0].launch.arguments.items() if info.is_tensor}
-        form = self.engine.dry_form(bound, storages)
+        form = self.engine.dry_form(bound, storages, self.inline_asm)
 
         def memory() -> AddressSpace:
             if not form.executes:

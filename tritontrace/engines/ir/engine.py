@@ -80,9 +80,9 @@ class IREngine:
         program.assembly_check(inline_asm or {})
         return program
 
-    def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int]) -> DryForm:
+    def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int], inline_asm: Mapping[str, Any] | None = None) -> DryForm:
         """See `Engine.dry_form`."""
-        program = self.prepare(bound, sliced=True)
+        program = self.prepare(bound, inline_asm, sliced=True)
         if bound.phantoms is not None:
             self._refuse_phantom_data(program, bound)
         return DryForm(

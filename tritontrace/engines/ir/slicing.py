@@ -18,7 +18,7 @@ its attribute ``of`` is the `Op` that it stands for."""
 
 _LOADS = frozenset({"tt.load", "tt.descriptor_load", "tt.descriptor_gather"})
 _STORES = frozenset({"tt.store", "tt.descriptor_store", "tt.descriptor_reduce", "tt.descriptor_scatter"})
-_ATOMICS = frozenset({"tt.atomic_rmw", "tt.atomic_cas"})
+_ATOMICS = frozenset({"tt.atomic_rmw", "tt.atomic_cas", "tt.atomic_load", "tt.atomic_store"})
 _SILENT = frozenset({"tt.print", "tt.assert"})
 
 
@@ -57,7 +57,7 @@ def _places(op: Op) -> list[Value]:
     if name == "tt.load":
         sizes = op.attributes.get("operandSegmentSizes") or [1, int(len(operands) > 1), int(len(operands) > 2)]
         return operands[: 1 + int(sizes[1])]
-    if name in ("tt.store", "tt.atomic_rmw"):
+    if name in ("tt.store", "tt.atomic_rmw", "tt.atomic_store"):
         return [operands[0], *operands[2:3]]
     if name == "tt.atomic_cas":
         return operands[:1]

@@ -77,7 +77,7 @@ def _atomic_load(scope: Scope, op: Op, lines: Lines) -> None:
     pointer = op.operands[0]
     site = scope.site(op, op.results[0].type, pointer)
     mask = scope.name(op.operands[1]) if len(op.operands) > 1 else "None"
-    sem, where = _SEMANTICS.get(integer(op, "sem", 2), "acquire"), _SCOPES.get(integer(op, "scope", 1), "gpu")
+    sem, where = SEMANTICS.get(integer(op, "sem", 2), "acquire"), SCOPES.get(integer(op, "scope", 1), "gpu")
     assign(scope, op, lines, f"atomic_load(F, {site}, {scope.name(pointer)}, {mask}, {sem!r}, {where!r})")
 
 
@@ -86,7 +86,7 @@ def _atomic_store(scope: Scope, op: Op, lines: Lines) -> None:
     pointer, value = op.operands[:2]
     site = scope.site(op, value.type, pointer)
     mask = scope.name(op.operands[2]) if len(op.operands) > 2 else "None"
-    sem, where = _SEMANTICS.get(integer(op, "sem", 3), "release"), _SCOPES.get(integer(op, "scope", 1), "gpu")
+    sem, where = SEMANTICS.get(integer(op, "sem", 3), "release"), SCOPES.get(integer(op, "scope", 1), "gpu")
     text = f"atomic_store(F, {site}, {scope.name(pointer)}, {scope.array(value)}, {mask}, {sem!r}, {where!r})"
     lines.add(text, op.location.location)
 

@@ -16,7 +16,8 @@ def _probe(scope: Scope, op: Op, lines: Lines) -> None:
     of: Op = op.attributes["of"]
     pointer, *rest = op.operands
     name = of.name
-    moved = of.results[0].type if name in _LOADS else of.operands[-1 if name == "tt.descriptor_scatter" else 1].type
+    loads = name in _LOADS or name == "tt.atomic_load"
+    moved = of.results[0].type if loads else of.operands[-1 if name == "tt.descriptor_scatter" else 1].type
     kind = scope.emitter.bind("Atomic", events.Atomic)
     extra = ""
     if name in _LOADS:
@@ -26,7 +27,7 @@ def _probe(scope: Scope, op: Op, lines: Lines) -> None:
     elif name == "tt.descriptor_reduce":
         extra = f", {reduce_kind(integer(of, 'kind'), moved.element, pointer.type)!r}, None, None, 'relaxed', 'gpu'"
     else:
-        operation_name = "cas" if name == "tt.atomic_cas" else RMW_NAMES[integer(of, "atomic_rmw_op")]
+        operation_name = _ATOMICS.get(name) or RMW_NAMES[integer(of, "atomic_rmw_op")]
         sem, where = SEMANTICS.get(integer(of, "sem", 4), "acq_rel"), SCOPES.get(integer(of, "scope", 1), "gpu")
         extra = f", {operation_name!r}, None, None, {sem!r}, {where!r}"
     if name in ("tt.descriptor_gather", "tt.descriptor_scatter"):
@@ -44,4 +45,5 @@ def _probe(scope: Scope, op: Op, lines: Lines) -> None:
     lines.add(text, op.location.location)
 
 
+_ATOMICS = {"tt.atomic_cas": "cas", "tt.atomic_load": "load", "tt.atomic_store": "store"}
 _LOADS = ("tt.load", "tt.descriptor_load", "tt.descriptor_gather")
