@@ -13,6 +13,9 @@ BENCH_ARGS ?=
 # What `make test-matrix` runs: these versions of Triton, with this target, on $(PYTHON).
 MATRIX ?= 3.6.0 3.8.0 3.9.0
 MATRIX_TARGET ?= test
+# A checkout of Triton, for triton-tests, and further words for that (see docs/triton-tests.md).
+TRITON_SRC ?=
+TRITON_TESTS_ARGS ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -21,7 +24,8 @@ RUN := OMP_NUM_THREADS=1 $(BIN)/python
 # The one place where the version under test may differ from the pin.
 CONSTRAINTS := $(VENV)/constraints.txt
 
-.PHONY: help install demo test test-fast test-libraries libraries-table test-matrix lint types format bench bench-compare clean
+.PHONY: help install demo test test-fast test-libraries libraries-table test-matrix triton-tests lint types format bench
+.PHONY: bench-compare clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -86,6 +90,9 @@ test-matrix:  ## the test suite on each supported Triton, each in an environment
 	  $(MAKE) $(MATRIX_TARGET) VENV=.venv-triton-$$version-py$$python TRITON=$$version FORCE_TRITON=1 || failed="$$failed $$version"; \
 	done; \
 	test -z "$$failed" || { echo "failed on Python $$python with Triton$$failed"; exit 1; }
+triton-tests: $(STAMP)  ## Triton's own language tests beside TRITON_INTERPRET=1: make triton-tests TRITON_SRC=path-of-a-checkout
+	@test -n "$(TRITON_SRC)" || { echo "TRITON_SRC must name a checkout of Triton of the installed version"; exit 2; }
+	$(RUN) -m tests.triton_suite.run --source "$(TRITON_SRC)" --jobs $(JOBS) $(TRITON_TESTS_ARGS)
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .

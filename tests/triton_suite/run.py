@@ -1,0 +1,176 @@
+"""``make triton-tests TRITON_SRC=path``: Triton's language tests in both modes, and a table of what they came to."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import signal
+import sys
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from tests.triton_suite import listed
+from tests.triton_suite.processes import Outcome, Runner
+
+LANGUAGE = (
+    "core standard random block_pointer tensor_descriptor conversions libdevice mxfp tuple annotations decorator frontend "
+    "compile_errors compile_only subprocess line_info matmul pipeliner warp_specialization reproducer module"
+)
+RUNTIME = "launch autotuner autotune_listener specialize cache bindings subproc no_torch_dispatch compilation_listener"
+FILES = [f"unit/language/test_{name}.py" for name in LANGUAGE.split()]
+FILES += [f"unit/runtime/test_{name}.py" for name in RUNTIME.split()]
+PASSES = ("passed", "xpassed")
+
+
+@dataclass
+class Row:
+    """One file's counts. `fails` are tests that pass with the interpreter, do not pass in ours, and are not listed."""
+
+    file: str
+    tests: int = 0
+    interpreter: int = 0
+    ours: int = 0
+    listed: int = 0
+    fails: int = 0
+    more: int = 0
+    interpreter_seconds: float = 0.0
+    our_seconds: float = 0.0
+
+
+def main(arguments: list[str]) -> int:
+    options = _parser().parse_args(arguments)
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    options.results.mkdir(parents=True, exist_ok=True)
+    runner = Runner(options.source.resolve(), options.results.resolve(), options.limit)
+    signal.signal(signal.SIGTERM, lambda *_: runner.stop())
+    signal.signal(signal.SIGINT, lambda *_: runner.stop())
+    files = [file for file in FILES if _chosen(file, options.files) and (runner.tests / file).exists()]
+    if not files:
+        raise SystemExit(f"no test files of Triton's below {runner.tests}")
+    ids = [test for test in runner.collect(files) if fnmatch.fnmatchcase(test, options.tests.replace("[", "[[]"))]
+    ids = ids[:: options.every]
+    console.print(f"{len(ids)} tests of {len(files)} files")
+
+    with Progress(console=console) as progress:
+
+        def run(mode: str, wanted: list[str]) -> dict[str, Outcome]:
+            task = progress.add_task(mode, total=len(wanted))
+            return runner.run(mode, wanted, options.jobs, lambda count: progress.advance(task, count))
+
+        known = {} if options.fresh else runner.results("interpreter")
+        interpreter = run("interpreter", [test for test in ids if test not in known])
+        # Fewer than asked for only when it was told to stop.
+        ids = [test for test in ids if test in interpreter]
+        mine = ids if options.all else [test for test in ids if interpreter[test].outcome in PASSES]
+        known = {} if options.fresh else runner.results("ours")
+        if options.rerun == "failed":
+            mine = [test for test in mine if test not in known or known[test].outcome not in PASSES]
+        elif options.rerun == "none":
+            mine = [test for test in mine if test not in known]
+        ours = run("ours", mine)
+
+    entries = listed.read()
+    rows, failing = count(ids, interpreter, ours, entries)
+    _print(console, rows, failing, ours, options.show)
+    if options.write is not None:
+        options.write.write_text(markdown(rows))
+    return 1 if failing else 0
+
+
+def count(
+    ids: list[str], interpreter: dict[str, Outcome], ours: dict[str, Outcome], entries: list[listed.Entry]
+) -> tuple[list[Row], list[str]]:
+    """A row for each file, and the tests that fail with no listed reason."""
+    rows: dict[str, Row] = {}
+    failing: list[str] = []
+    for test in ids:
+        file = test.split("::", 1)[0].removeprefix("unit/")
+        row = rows.setdefault(file, Row(file))
+        row.tests += 1
+        mine = ours.get(test)
+        good = mine is not None and mine.outcome in PASSES
+        if interpreter[test].outcome not in PASSES:
+            row.more += good
+            continue
+        row.interpreter += 1
+        row.interpreter_seconds += interpreter[test].seconds
+        row.our_seconds += mine.seconds if mine else 0.0
+        if good:
+            row.ours += 1
+        elif listed.find(entries, "differs", test.removeprefix("unit/")):
+            row.listed += 1
+        else:
+            row.fails += 1
+            failing.append(test)
+    return list(rows.values()), failing
+
+
+COLUMNS = ("file", "tests", "interpreter passes", "of these ours", "listed", "fail", "ours only", "seconds", "ours")
+
+
+def _cells(row: Row) -> list[str]:
+    numbers = (row.tests, row.interpreter, row.ours, row.listed, row.fails, row.more)
+    return [row.file, *map(str, numbers), f"{row.interpreter_seconds:.0f}", f"{row.our_seconds:.0f}"]
+
+
+def _total(rows: list[Row]) -> Row:
+    total = Row("all")
+    for row in rows:
+        for name in ("tests", "interpreter", "ours", "listed", "fails", "more", "interpreter_seconds", "our_seconds"):
+            setattr(total, name, getattr(total, name) + getattr(row, name))
+    return total
+
+
+def markdown(rows: list[Row]) -> str:
+    lines = ["| " + " | ".join(COLUMNS) + " |", "| --- " + "| ---: " * (len(COLUMNS) - 1) + "|"]
+    lines += ["| " + " | ".join(_cells(row)) + " |" for row in [*rows, _total(rows)]]
+    return "\n".join(lines) + "\n"
+
+
+def _print(console: Console, rows: list[Row], failing: list[str], ours: dict[str, Outcome], show: int) -> None:
+    table = Table(*COLUMNS)
+    for row in rows:
+        table.add_row(*_cells(row))
+    table.add_section()
+    table.add_row(*_cells(_total(rows)))
+    console.print(table)
+    groups: dict[str, list[str]] = defaultdict(list)
+    for test in failing:
+        groups[test.split("[", 1)[0]].append(test)
+    for function, tests in groups.items():
+        outcomes = Counter(ours[test].outcome if test in ours else "not run" for test in tests)
+        console.print(f"{function}: {dict(outcomes)}", markup=False)
+        for test in tests[:show]:
+            mine = ours.get(test, Outcome("not run"))
+            message = " ".join(mine.message.split())[:700]
+            console.print(f"    {test.removeprefix(function)} {message}", markup=False, soft_wrap=True)
+
+
+def _chosen(file: str, patterns: list[str]) -> bool:
+    return not patterns or any(fnmatch.fnmatchcase(file, f"*{pattern}*") for pattern in patterns)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", type=Path, required=True, help="a checkout of Triton (its python/test is what is used)")
+    parser.add_argument("--results", type=Path, default=Path(".triton-suite"), help="what is known from earlier runs")
+    parser.add_argument("--files", nargs="*", default=[], help="only files whose path contains one of these")
+    parser.add_argument("--tests", default="*", help="only tests whose id matches this glob")
+    parser.add_argument("--every", type=int, default=1, help="only every n-th test")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds that one test may take")
+    parser.add_argument("--fresh", action="store_true", help="do not use the interpreter's results of earlier runs")
+    parser.add_argument("--rerun", choices=["all", "failed", "none"], default="all", help="which of our known results to replace")
+    parser.add_argument("--all", action="store_true", help="also run here what does not pass with the interpreter")
+    parser.add_argument("--show", type=int, default=2, help="failures to show of each test function")
+    parser.add_argument("--write", type=Path, help="write the table here, as Markdown")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
