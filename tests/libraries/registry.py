@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
+from tests.libraries import flag_gems_setup
 from tests.libraries.case import Case
 
 
@@ -58,5 +59,12 @@ def prepare_liger() -> None:
 LIBRARIES: dict[str, Library] = {
     "liger": Library("Liger-Kernel", "liger-kernel", "liger_kernel", "tests.libraries.liger_ops", prepare=prepare_liger),
     "fla": Library("flash-linear-attention", "flash-linear-attention", "fla", "tests.libraries.fla_ops"),
-    "flag_gems": Library("FlagGems", "flag-gems", "flag_gems", "tests.libraries.flag_gems_ops"),
+    "flag_gems": Library(
+        "FlagGems",
+        "flag-gems",
+        "flag_gems",
+        "tests.libraries.flag_gems_ops",
+        environment=flag_gems_setup.ENVIRONMENT,
+        prepare=flag_gems_setup.prepare,
+    ),
 }
