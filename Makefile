@@ -65,7 +65,7 @@ needs-liger := packaging
 packages-fla := flash-linear-attention fla-core
 needs-fla := einops transformers
 packages-flag_gems := flag-gems
-needs-flag_gems := pyyaml sqlalchemy
+needs-flag_gems := packaging pyyaml sqlalchemy
 
 .venv-library-%/.library: constraints.txt pyproject.toml
 	$(MAKE) install VENV=.venv-library-$*

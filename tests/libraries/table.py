@@ -30,12 +30,16 @@ Answer = dict[str, Any]
 
 
 class Peer:
-    """A worker process that is started when first asked and again after a timeout or crash."""
+    """A worker process that is started when first asked and again after a timeout or crash.
+
+    One that cannot load the library is not started again: every case gets that answer.
+    """
 
     def __init__(self, key: str, engine: str, limit: float) -> None:
         self.key, self.engine, self.limit = key, engine, limit
         self.process: subprocess.Popen[str] | None = None
         self.errors = Path(os.devnull)
+        self.unable: Answer | None = None
 
     def start(self) -> Answer:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
@@ -49,9 +53,13 @@ class Peer:
         return self.answer(START_LIMIT, "does not start: import of the library failed or took too long")
 
     def ask(self, name: str) -> Answer:
+        if self.unable is not None:
+            return self.unable
         if self.process is None:
             started = self.start()
             if "ready" not in started:
+                self.stop()
+                self.unable = started
                 return started
         assert self.process is not None and self.process.stdin is not None
         self.process.stdin.write(name + "\n")

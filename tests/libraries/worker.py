@@ -83,7 +83,11 @@ def main() -> None:
     # Libraries print; the answers go to the real stdout.
     with os.fdopen(os.dup(1), "w") as answers, contextlib.redirect_stdout(sys.stderr):
         os.dup2(2, 1)
-        cases = {case.name: case for case in LIBRARIES[library].load()}
+        try:
+            cases = {case.name: case for case in LIBRARIES[library].load()}
+        except Exception as error:
+            print(json.dumps({"error": f"import: {reason(error)}"}), file=answers, flush=True)
+            return
         print(json.dumps({"ready": list(cases)}), file=answers, flush=True)
         for line in sys.stdin:
             try:
