@@ -87,14 +87,14 @@ def array(value: torch.Tensor, name: str) -> Any:
     return bits.view(ALL[name][1])
 
 
-def launch(kernel: Any, inputs: list[tuple[Any, str]], out: str, *arguments: Any, **options: Any) -> Any:
+def launch(kernel: Any, inputs: list[tuple[Any, str]], out: str, target: str = "cuda:90", **options: Any) -> Any:
     """`kernel` over arrays of one length; the result as an array of `out`'s dtype."""
     n = np.size(inputs[0][0])
     tensors = [tensor(values, name) for values, name in inputs]
     result = tensor(np.zeros(n, ALL[out][1]), out)
     block = min(triton.next_power_of_2(max(n, 1)), 4096)
-    with tritontrace.session(target="cuda:90"):
-        kernel[(triton.cdiv(n, block),)](*tensors, result, n, *arguments, BLOCK=block, **options)
+    with tritontrace.session(target=target):
+        kernel[(triton.cdiv(n, block),)](*tensors, result, n, BLOCK=block, **options)
     return array(result, out)
 
 

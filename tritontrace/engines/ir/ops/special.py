@@ -93,7 +93,8 @@ def _erfcx(x: Array) -> Array:
     result = _scipy("erfcx")(np.abs(wide))
     high, low = _square(np.where(wide < 0, np.maximum(wide, -28.0), 0.0))
     growing = np.exp(high)  # its argument's rounding error would cost digits
-    return np.where(wide < 0, 2 * (growing + growing * low) - result, result).astype(x.dtype)
+    growing = np.where(np.isinf(growing), growing, growing + growing * low)
+    return np.where(wide < 0, 2 * growing - result, result).astype(x.dtype)
 
 
 _ROOT_HALF = math.sqrt(0.5)
@@ -125,11 +126,14 @@ def remainder(x: Array, y: Array) -> Array:
     size, step = np.abs(x), np.abs(y)
     half_range = np.finfo(x.dtype).max / 2
     rest = np.where(step <= half_range, np.fmod(size, 2 * step), size)
-    # twice in a row: take one step off what is more than half a step; sums would round for tiny steps, halves never matter
+    # take one step off what is more than half a step, and another off what still is half: where half a step would be rounded,
+    # twice the rest is not
     tiny = step < 2 * np.finfo(x.dtype).tiny
     half = step * x.dtype.type(0.5)
-    rest = np.where(np.where(tiny, rest + rest > step, rest > half), rest - step, rest)
-    rest = np.where(np.where(tiny, rest + rest >= step, rest >= half), rest - step, rest)
+    above = np.where(tiny, rest + rest > step, rest > half)
+    once = rest - step
+    again = above & np.where(tiny, once + once >= step, once >= half)
+    rest = np.where(again, once - step, np.where(above, once, rest))
     result = np.where(rest == 0, np.copysign(x.dtype.type(0), x), np.copysign(1, x).astype(x.dtype) * rest)
     result = np.where(np.isinf(y) & np.isfinite(x), x, result)
     return np.where(np.isinf(x) | (y == 0) | np.isnan(x) | np.isnan(y), x.dtype.type(np.nan), result)
