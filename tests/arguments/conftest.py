@@ -39,5 +39,3 @@ def bits() -> Any:
         return bytes(flat.view(torch.uint8).tolist()) if flat.numel() else b""
 
     return of
-
-

@@ -51,7 +51,9 @@ def stored(value: Any, dtype: torch.dtype = torch.int64) -> Any:
     return out.item()
 
 
-@pytest.mark.parametrize("value", [0, 1, 2, 7, -1, 2**31 - 1, -(2**31), 2**31, -(2**31) - 1, 2**32 - 1, 2**32, -(2**63), 2**63 - 1])
+@pytest.mark.parametrize(
+    "value", [0, 1, 2, 7, -1, 2**31 - 1, -(2**31), 2**31, -(2**31) - 1, 2**32 - 1, 2**32, -(2**63), 2**63 - 1]
+)
 def test_fault_17_integers(value: int, traced: Any) -> None:
     assert stored(value) == value
 
@@ -162,7 +164,20 @@ def put_as(typed: Any, kind: str, value: Any, dtype: torch.dtype) -> torch.Tenso
 @pytest.mark.parametrize("kind", list(WIDTHS))
 def test_an_annotated_integer_keeps_its_low_bits(typed: Any, kind: str, traced: Any) -> None:
     unsigned = kind[0] == "u"
-    for value in (0, 2, 127, 128, 255, 256, 2**15, 2**16 + 5, 2**31, 2**40 + 3, 2**63 - 1, *((2**63, 2**64 - 1) if unsigned else (-1, -129, -(2**63)))):
+    for value in (
+        0,
+        2,
+        127,
+        128,
+        255,
+        256,
+        2**15,
+        2**16 + 5,
+        2**31,
+        2**40 + 3,
+        2**63 - 1,
+        *((2**63, 2**64 - 1) if unsigned else (-1, -129, -(2**63))),
+    ):
         got = put_as(typed, kind, value, torch.uint64 if unsigned else torch.int64).item()
         assert got == WIDTHS[kind](value).value, value
 
@@ -230,13 +245,18 @@ def test_any_float_as_bf16(typed: Any, value: float) -> None:
 
 # -- numpy's and torch's numbers ------------------------------------------------------------------------------------
 
-NUMPY = [kind(3) for kind in (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16, np.float32)]
+NUMPY = [
+    kind(3) for kind in (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16, np.float32)
+]
 
 
 @pytest.mark.parametrize("value", [*NUMPY, np.bool_(True), np.int32(1)], ids=lambda v: type(v).__name__)
 def test_numpy_scalars_are_refused_as_triton_refuses_them(value: Any, refused: Any) -> None:
     # Triton's own words, and the way out that they lack
-    with pytest.raises(tritontrace.ArgumentError, match=r"failed to specialize argument.*'value' of kernel 'put'\); .*pass (int|float|bool)\(value\)"):
+    with pytest.raises(
+        tritontrace.ArgumentError,
+        match=r"failed to specialize argument.*'value' of kernel 'put'\); .*pass (int|float|bool)\(value\)",
+    ):
         stored(value)
 
 

@@ -58,7 +58,11 @@ FP8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.floa
 NAMES = {"float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16"}
 REFUSED = [
     *(torch.complex32, torch.complex64, torch.complex128),
-    *(getattr(torch, name) for name in ("float8_e8m0fnu", "float4_e2m1fn_x2", "uint4", "int4", "uint7", "bits8") if hasattr(torch, name)),
+    *(
+        getattr(torch, name)
+        for name in ("float8_e8m0fnu", "float4_e2m1fn_x2", "uint4", "int4", "uint7", "bits8")
+        if hasattr(torch, name)
+    ),
 ]
 short = lambda dtype: str(dtype).removeprefix("torch.")
 
@@ -72,7 +76,11 @@ def every_byte(dtype: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", [*WHOLE, *REAL, *FP8], ids=short)
 def test_every_dtype_is_moved_bit_by_bit(dtype: torch.dtype, traced: Any, bits: Any) -> None:
     x = every_byte(dtype)
-    out = torch.zeros(x.shape, dtype=torch.uint8).to(dtype) if dtype in WHOLE[:6] else torch.zeros(512, dtype=torch.uint8).view(dtype)
+    out = (
+        torch.zeros(x.shape, dtype=torch.uint8).to(dtype)
+        if dtype in WHOLE[:6]
+        else torch.zeros(512, dtype=torch.uint8).view(dtype)
+    )
     copy[(1,)](x, out, N=x.numel())
     assert bits(out) == bits(x)
     info = traced.launches[0].argument("x_ptr")
@@ -363,13 +371,15 @@ WITHOUT_MEMORY = {
     "fake": (fake, "FakeTensor.*empty_like"),
     "sparse": (lambda: torch.eye(3).to_sparse(), "layout sparse_coo.*to_dense"),
     "csr": (lambda: torch.eye(3).to_sparse_csr(), "layout sparse_csr.*to_dense"),
-    "wrapper": (lambda: Wrapper(torch.zeros(8)), "Wrapper.*pass those"),
+    "wrapper": (lambda: Wrapper(torch.zeros(8)), "Wrapper.*pass the tensors that it is made of"),
     "zero": (lambda: torch._efficientzerotensor(8), "clone"),
     "quantized": (lambda: torch.quantize_per_tensor(torch.zeros(8), 0.1, 0, torch.quint8), "int_repr"),
 }
 
 
-@pytest.mark.filterwarnings("ignore:Sparse:UserWarning", "ignore:torch.quantize:UserWarning", "ignore:.*quantiz.*:DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore:Sparse:UserWarning", "ignore:torch.quantize:UserWarning", "ignore:.*quantiz.*:DeprecationWarning"
+)
 @pytest.mark.parametrize("side", ["x_ptr", "out_ptr"])
 @pytest.mark.parametrize("name", list(WITHOUT_MEMORY))
 def test_tensors_without_memory_are_refused_with_a_way_out(name: str, side: str, refused: Any) -> None:

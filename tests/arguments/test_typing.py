@@ -83,7 +83,9 @@ def check(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = No
     return None
 
 
-EDGES = sorted({sign * (2**bits + step) for bits in (0, 7, 8, 15, 16, 31, 32, 53, 62, 63, 64) for step in (-1, 0, 1) for sign in (1, -1)})
+EDGES = sorted(
+    {sign * (2**bits + step) for bits in (0, 7, 8, 15, 16, 31, 32, 53, 62, 63, 64) for step in (-1, 0, 1) for sign in (1, -1)}
+)
 
 
 @pytest.mark.parametrize("target", list(TARGETS))
@@ -139,7 +141,10 @@ OTHERS = {
     "descriptors": (TensorDescriptor.from_tensor(torch.zeros(16, 16, dtype=torch.int32), [8, 4]), 1),
     "parameter": torch.nn.Parameter(torch.zeros(3)),
     "module": types,
-    **{f"numpy {kind.__name__}": kind(3) for kind in (np.int8, np.uint16, np.int64, np.uint64, np.float16, np.float32, np.float64)},
+    **{
+        f"numpy {kind.__name__}": kind(3)
+        for kind in (np.int8, np.uint16, np.int64, np.uint64, np.float16, np.float32, np.float64)
+    },
     "numpy bool": np.bool_(True),
 }
 
@@ -162,7 +167,10 @@ def test_tuples_of_anything(value: Any) -> None:
 
 ANNOTATIONS = [
     *(f'"{kind}"' for kind in ("i1", "i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64", "fp16", "bf16", "fp32", "fp64")),
-    *(f"tl.{kind}" for kind in ("int1", "int8", "int32", "int64", "uint8", "uint64", "float16", "bfloat16", "float32", "float64")),
+    *(
+        f"tl.{kind}"
+        for kind in ("int1", "int8", "int32", "int64", "uint8", "uint64", "float16", "bfloat16", "float32", "float64")
+    ),
     *('"*fp32"', '"*i8"', '"*u64"', '"*kfp32"', "tl.pi32_t", "tl.const", '"tl.const"', "int", "float", "bool", "object", "None"),
     *("tl.constexpr", '"tl.constexpr"', '"constexpr"', "torch.Tensor", '"something of the author\'s"'),
 ]
@@ -207,7 +215,14 @@ def test_parameters_that_are_not_specialized() -> None:
         check(unspecialized, (value,), {"numbered": value, "y": value, "named": value, "z": value, "flag": value})
         check(unaligned, (value, value))
     bound = bind(unspecialized, (1, 1, 1, 1), {}, Target.parse("cuda:90"))
-    assert bound.signature == {"x": "constexpr", "named": "i32", "y": "constexpr", "numbered": "i32", "z": "constexpr", "flag": "constexpr"}
+    assert bound.signature == {
+        "x": "constexpr",
+        "named": "i32",
+        "y": "constexpr",
+        "numbered": "i32",
+        "z": "constexpr",
+        "flag": "constexpr",
+    }
 
 
 def test_a_parameter_that_is_not_specialized_has_one_program_for_all_its_values() -> None:

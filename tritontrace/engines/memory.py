@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from tritontrace.engines.live import LIVE_STORAGES
-from tritontrace.engines.pointers import is_pointer_like, memory_of
+from tritontrace.engines.pointers import is_pointer_like, memory_of, points_elsewhere
 from tritontrace.errors import ArgumentError
 from tritontrace.kernels.compat import TensorDescriptor, TensorWrapper
 
@@ -34,7 +34,12 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     For another object that Triton takes for a pointer, a tensor over the memory that it points into.
     """
     if isinstance(value, torch.Tensor):
-        yield value
+        if points_elsewhere(value):
+            memory = memory_of(value)
+            if memory is not None:
+                yield memory
+        else:
+            yield value
     elif isinstance(value, (TensorWrapper, TensorDescriptor)):
         yield from tensors_of(value.base)
     elif isinstance(value, (tuple, list)):
@@ -62,7 +67,8 @@ def storage_of(tensor: torch.Tensor) -> tuple[torch.UntypedStorage, int, int]:
             storage = tensor.untyped_storage()
             address, nbytes = storage.data_ptr(), storage.nbytes()
         except (RuntimeError, NotImplementedError) as error:
-            raise _no_memory(tensor, f"it has no storage ({error}); a copy (tensor.clone()) has") from error
+            way_out = "a copy (tensor.clone()) has one" if type(tensor) is torch.Tensor else "pass the tensors that it is made of"
+            raise _no_memory(tensor, f"it has no storage ({error}); {way_out}") from error
         if nbytes and address == 0 and pointer == 0 and tensor.numel() > 0:
             raise _no_memory(tensor, "it wraps other tensors and has no memory of its own; pass those")
     return storage, address, nbytes if address else 0

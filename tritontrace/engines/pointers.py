@@ -13,7 +13,9 @@ import torch
 
 from tritontrace.engines.live import LIVE_STORAGES
 
-__all__ = ["is_pointer_like", "memory_of", "view_shape"]
+__all__ = ["is_pointer_like", "memory_of", "plain", "points_elsewhere", "view_shape"]
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 _NEVER = (int, float, str, tuple, list, dict, torch.Tensor, type(None))
 
@@ -23,11 +25,47 @@ def is_pointer_like(value: Any) -> bool:
     return not isinstance(value, _NEVER) and callable(getattr(value, "data_ptr", None)) and hasattr(value, "dtype")
 
 
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor` without its class: what a subclass makes of its shape, or of any question, is not what its memory is."""
+    if type(tensor) in _PLAIN:
+        return tensor
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.Tensor.as_subclass(tensor, torch.Tensor)
+
+
+def points_elsewhere(tensor: torch.Tensor) -> bool:
+    """True for a tensor whose class gives another address than that of its own memory: Triton believes the class."""
+    kind = type(tensor)
+    if kind in _PLAIN or kind.__name__ in ("FakeTensor", "FunctionalTensor"):  # these warn when asked
+        return False
+    if kind.data_ptr is torch.Tensor.data_ptr and _unbound(kind.__torch_function__) in _INHERITED:
+        return False
+    with torch._C.DisableTorchFunctionSubclass():
+        try:
+            own = torch.Tensor.data_ptr(tensor)
+            storage = torch.Tensor.untyped_storage(tensor)
+            storage.data_ptr()
+        except (RuntimeError, NotImplementedError):
+            own, storage = 0, None
+    try:
+        address = int(tensor.data_ptr())
+    except Exception:  # the author's; the launch itself meets it too, and raises it
+        return False
+    return address != own and not (storage is not None and _holds(storage, address))
+
+
+def _unbound(method: Any) -> Any:
+    return getattr(method, "__func__", method)
+
+
+_INHERITED = (_unbound(torch.Tensor.__torch_function__), torch._C._disabled_torch_function_impl)
+
+
 def memory_of(value: Any) -> torch.Tensor | None:
     """The whole storage that a pointer-like object points into, as uint8; None if no live tensor has the address."""
     address = int(value.data_ptr())
     storage = None
-    own = getattr(value, "untyped_storage", None)
+    own = None if isinstance(value, torch.Tensor) else getattr(value, "untyped_storage", None)
     if callable(own):
         storage = own()
         if not isinstance(storage, torch.UntypedStorage) or not _holds(storage, address):

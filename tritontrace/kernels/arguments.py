@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import triton
 
-from tritontrace.engines.pointers import is_pointer_like, memory_of, view_shape
+from tritontrace.engines.pointers import is_pointer_like, memory_of, plain, points_elsewhere, view_shape
 from tritontrace.errors import ArgumentError
 from tritontrace.kernels import compat
 from tritontrace.kernels.constants import constant_key, hide_functions, option_key, reveal_functions, tuple_key
@@ -218,19 +218,18 @@ def _describe(name: str, kind: Any, value: Any, infos: dict[str, ArgumentInfo], 
         # A host TensorDescriptor and a reinterpreted tensor both hold the tensor they are about in `base`.
         while isinstance(tensor, (compat.TensorWrapper, compat.TensorDescriptor)):
             tensor = tensor.base
-        if not isinstance(tensor, torch.Tensor) and is_pointer_like(tensor):
+        if points_elsewhere(tensor) if isinstance(tensor, torch.Tensor) else is_pointer_like(tensor):
             memory = memory_of(tensor)
-            if memory is not None:
-                infos[name] = _pointer_info(name, kind, tensor, memory)
-                return
+            shown = ArgumentInfo(name, kind, _shown(kind, value))
+            infos[name] = shown if memory is None else _pointer_info(name, kind, tensor, memory)
+            return
     if not isinstance(tensor, torch.Tensor):
         infos[name] = ArgumentInfo(name, kind, _shown(kind, value))
         return
-    with torch._C.DisableTorchFunctionSubclass():  # what a subclass makes of its attributes is not what the kernel gets
-        try:
-            infos[name] = _tensor_info(name, kind, value, tensor, phantoms)
-        except (RuntimeError, NotImplementedError):  # a nested tensor has no shape, others no storage
-            infos[name] = ArgumentInfo(name, kind, _shown(kind, value))
+    try:
+        infos[name] = _tensor_info(name, kind, value, tensor, phantoms)
+    except (RuntimeError, NotImplementedError):  # a nested tensor has no shape, others no storage
+        infos[name] = ArgumentInfo(name, kind, _shown(kind, value))
 
 
 def _shown(kind: Any, value: Any) -> Any:
@@ -244,14 +243,18 @@ def _shown(kind: Any, value: Any) -> Any:
 
 
 def _tensor_info(name: str, kind: Any, value: Any, tensor: torch.Tensor, phantoms: Phantoms | None) -> ArgumentInfo:
+    wrapped = tensor is not value
     place = None if phantoms is None else phantoms.storage(tensor)
     if phantoms is not None and place is not None:
         data_ptr, (storage_ptr, storage_bytes) = phantoms.address(tensor) or 0, place
+    elif type(tensor).__name__ == "FakeTensor":  # it is refused later; it would warn when asked for an address
+        data_ptr = storage_ptr = storage_bytes = 0
     else:
+        tensor = plain(tensor)
         storage = tensor.untyped_storage()
         data_ptr, storage_ptr, storage_bytes = tensor.data_ptr(), storage.data_ptr(), storage.nbytes()
     shape, stride, dtype = tensor.shape, tensor.stride(), tensor.dtype
-    if tensor is not value:
+    if wrapped:
         shape, stride, dtype = value.shape, getattr(value, "strides", stride), getattr(value, "dtype", dtype)
     return ArgumentInfo(
         name,

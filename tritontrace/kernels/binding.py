@@ -42,8 +42,9 @@ class _TensorStandIn:
         # A fake tensor warns when it is asked for an address; it may be as well aligned as any.
         self._data_ptr: int = 0 if type(tensor).__name__ == "FakeTensor" else tensor.data_ptr()
         base = getattr(tensor, "base", None) if not isinstance(tensor, torch.Tensor) else tensor
-        storage = base.untyped_storage().nbytes() if isinstance(base, torch.Tensor) else 0
-        self._range = tensor.ptr_range() if hasattr(tensor, "ptr_range") else storage
+        with torch._C.DisableTorchFunctionSubclass():
+            storage = base.untyped_storage().nbytes() if isinstance(base, torch.Tensor) else 0
+            self._range = tensor.ptr_range() if hasattr(tensor, "ptr_range") else storage
 
     def data_ptr(self) -> int:
         return self._data_ptr
