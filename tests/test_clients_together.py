@@ -17,7 +17,7 @@ from tritontrace.clients.tracer import Tracer, TraceRecord
 @triton.jit
 def double_kernel(src, dst, count, TILE: tl.constexpr):
     at = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    tl.store(dst + at, tl.load(src + at, mask=at < count) * 2, mask=at < count + 1)
+    tl.store(dst + at, tl.load(src + at, mask=at < count, other=0.0) * 2, mask=at < count + 1)
 
 
 class Counter(tritontrace.Client):

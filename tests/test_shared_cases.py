@@ -23,6 +23,8 @@ NAMES = sorted(path.stem for path in FOLDER.glob("[a-z]*.py"))
 
 pytestmark = pytest.mark.skipif(not NAMES, reason="the folder ../shared/cases is not beside this checkout")
 
+KINDS = {"oob": "out_of_bounds", "undefined_lane": "undefined_lane"}
+
 RIGHT_OUTPUTS = {"b01", "b02", "b03", "b05", "b10", "b11", "b12", "b13"}
 """Faulty cases whose outputs are right all the same, where an access outside gives 0 and writes nothing."""
 
@@ -47,7 +49,7 @@ def test_shared_case(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     with tritontrace.session(clients=["sanitizer", "tracer"]) as session:
         results = module.run()
-    expected = [truth for truth in module.TRUTH["findings"] if truth["kind"] == "oob"]
+    expected = [truth for truth in module.TRUTH["findings"] if truth["kind"] in KINDS]
     assert len(session.findings) == len(expected), session.report()
     for truth, finding in zip(expected, session.findings, strict=True):
         compare(truth, finding)
@@ -57,10 +59,13 @@ def test_shared_case(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compare(truth: dict[str, Any], finding: tritontrace.Finding) -> None:
-    assert (finding.kind, finding.access, finding.tensor) == ("out_of_bounds", truth["access"], truth["tensor"])
+    assert (finding.kind, finding.access, finding.tensor) == (KINDS[truth["kind"]], truth["access"], truth["tensor"])
     assert finding.location is not None and finding.location.line == truth["line"]
     assert [tuple(row) for row in finding.programs.tolist()] == truth["programs"]
-    if isinstance(truth["elements"], dict):
+    if "lanes" in truth:
+        assert finding.lanes is not None and finding.lanes.tolist() == truth["lanes"]
+        assert finding.use is not None and finding.use.line == truth["use_line"]
+    elif isinstance(truth["elements"], dict):
         by_program = {program: elements.tolist() for program, elements in finding.elements_by_program.items()}
         assert by_program == {program: sorted(elements) for program, elements in truth["elements"].items()}
     else:

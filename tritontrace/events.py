@@ -34,6 +34,7 @@ __all__ = [
     "Reduce",
     "Site",
     "Store",
+    "UndefinedUse",
 ]
 
 
@@ -389,3 +390,30 @@ class Assert(Event):
         super().__init__(launch, site, batch)
         self.condition = condition
         self.message = message
+
+
+class UndefinedUse(Event):
+    """An undefined lane, of a masked load without ``other``, arrives where it does harm (`before` hooks only).
+
+    `site` is the load's; `use` the operation that it arrives at; `role` what it is there: ``"value"`` (it is stored),
+    ``"address"``, ``"mask"`` or ``"branch"``. `rows` int64 ``[R]`` are the programs of the batch that do it,
+    `lanes` int64 ``[L]`` the flat lanes of the load's tile that are undefined in them.
+    """
+
+    __slots__ = ("lanes", "role", "rows", "use")
+
+    def __init__(
+        self,
+        launch: Launch,
+        site: Site,
+        batch: Batch,
+        use: Site,
+        role: str,
+        rows: npt.NDArray[np.int64],
+        lanes: npt.NDArray[np.int64],
+    ) -> None:
+        super().__init__(launch, site, batch)
+        self.use = use
+        self.role = role
+        self.rows = rows
+        self.lanes = lanes

@@ -48,7 +48,7 @@ def mask_one_too_wide_but_never_reached() -> Sequence[Result]:
 @triton.jit
 def negate_kernel(src, dst, count, TILE: tl.constexpr):
     at = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    value = tl.load(src + at, mask=at < count)
+    value = tl.load(src + at, mask=at < count, other=0.0)
     tl.store(dst + at, -value)  # fault: unmasked tail
 
 

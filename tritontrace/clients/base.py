@@ -71,6 +71,9 @@ class Client:
     Arguments may then be fake tensors (of torch's ``FakeTensorMode``, or on the meta device), and nothing is written. Events
     carry no values. What decides an access by data (an index tensor) is really read."""
 
+    wants_undefined: bool = False
+    """True to be told of `events.UndefinedUse`; following undefined lanes costs time, so it must be asked for."""
+
     repeatable: bool = False
     """True if what the client finds in a dry run depends on nothing but the launch's arguments: an identical launch then
     gets the same findings without being analysed again."""

@@ -13,6 +13,7 @@ from tritontrace import events
 from tritontrace.clients.base import Client, OpCallbacks
 from tritontrace.clients.bounds import active_bounds
 from tritontrace.clients.extents import Extent
+from tritontrace.clients.undefined import UndefinedLanes
 from tritontrace.engines.ir.values import Separable
 from tritontrace.findings import Finding
 
@@ -44,6 +45,9 @@ class Sanitizer(Client):
     ``torch.device("meta")``). Index tensors that decide addresses are really read; a kernel that computes its addresses from
     what it wrote itself, or waits for flags, is executed on copies.
 
+    Masked-off lanes of a load without ``other`` hold anything. Where they reach a stored value, an address, a mask or a
+    branch, that is a finding of the kind ``undefined_lane``; ``undefined=False`` leaves these out.
+
     The engine performs no access outside known memory: such a load gives `other` or 0, such a store writes nothing.
     """
 
@@ -53,15 +57,17 @@ class Sanitizer(Client):
     analyses_all_configs = True
     """A config that only the tuner would choose elsewhere may be the faulty one."""
 
-    def __init__(self, bounds: Literal["view", "storage"] = "view", *, dry_run: bool = False) -> None:
+    def __init__(self, bounds: Literal["view", "storage"] = "view", *, dry_run: bool = False, undefined: bool = True) -> None:
         if bounds not in ("view", "storage"):
             raise ValueError(f"bounds must be 'view' or 'storage', not {bounds!r}")
         self.bounds = bounds
         self.dry_run = dry_run
+        self.wants_undefined = undefined
         self.repeatable = dry_run and type(self) is Sanitizer
         self._launch: Launch | None = None
         self._extents: dict[str, Extent | None] = {}
         self._faults: dict[tuple[int, str | None], _Faults] = {}
+        self._undefined = UndefinedLanes()
 
     def for_launch(self, launch: Launch) -> Sanitizer:
         """A fresh sanitizer with the same settings: launches may run at once."""
@@ -69,6 +75,7 @@ class Sanitizer(Client):
         fresh._launch = launch
         fresh._extents = {}
         fresh._faults = {}
+        fresh._undefined = UndefinedLanes()
         return fresh
 
     def pre_run_callback(self, launch: Launch) -> None:
@@ -79,6 +86,8 @@ class Sanitizer(Client):
         """Listens before every access."""
         if op in (events.Load, events.Store, events.Atomic):
             return OpCallbacks(before=self._check)
+        if op is events.UndefinedUse and self.wants_undefined:
+            return OpCallbacks(before=self._undefined.add)
         return None
 
     def finalize(self) -> list[Finding]:
@@ -87,8 +96,10 @@ class Sanitizer(Client):
         if launch is None:
             return []
         found = [faults.finding(launch, self.name) for faults in self._faults.values()]
+        found.extend(self._undefined.findings(launch, self.name))
         self._faults = {}
         self._extents = {}
+        self._undefined = UndefinedLanes()
         return found
 
     def _check(self, event: events.MemoryEvent) -> None:

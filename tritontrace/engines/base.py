@@ -54,6 +54,7 @@ class EngineRun:
     """One execution of a grid: everything that belongs to it and to no other launch.
 
     `dry`: tell of every access and make none, but those whose data decides what is accessed.
+    `tracks`: follow undefined lanes (`events.UndefinedUse`).
     `strict_bounds`: raise `OutOfBoundsError` at the end if an access left the known memory (no sanitizer listens).
     """
 
@@ -66,6 +67,7 @@ class EngineRun:
     max_steps: int | None = None
     programs: Any = None
     dry: bool = False
+    tracks: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -74,12 +76,13 @@ class DryForm:
     """What it takes to know a kernel's accesses without executing it.
 
     `executes`: only executing it tells (flags, data that it writes itself). `static`: they depend on nothing but the
-    arguments and the grid; `check` raises if the kernel is no longer what it was.
+    arguments and the grid; `check` raises if the kernel is no longer what it was. `tracks`: undefined lanes are followed.
     """
 
     executes: bool
     static: bool
     check: Callable[[], None]
+    tracks: bool = False
 
 
 class Engine(Protocol):
@@ -87,13 +90,20 @@ class Engine(Protocol):
 
     name: str
 
-    def prepare(self, bound: BoundLaunch, inline_asm: Mapping[str, Any] | None = None) -> Any:
+    def prepare(self, bound: BoundLaunch, inline_asm: Mapping[str, Any] | None = None, *, tracks: bool = False) -> Any:
         """Compile (or find in the cache) what `run` needs; raises before anything was written to memory.
 
         `inline_asm` maps the text of inline assembly to a Python callback of numpy arrays.
         """
 
-    def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int], inline_asm: Mapping[str, Any] | None = None) -> DryForm:
+    def dry_form(
+        self,
+        bound: BoundLaunch,
+        storages: Mapping[str, int],
+        inline_asm: Mapping[str, Any] | None = None,
+        *,
+        tracks: bool = False,
+    ) -> DryForm:
         """Prepare a dry run, and say what it takes.
 
         `storages` gives the storage address of every tensor argument, `inline_asm` is as in `prepare`. Raises

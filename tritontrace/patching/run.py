@@ -23,6 +23,7 @@ EVENT_CLASSES: tuple[type[events.Event], ...] = (
     events.Loop,
     events.Print,
     events.Assert,
+    events.UndefinedUse,
 )
 """Every event class that clients are asked about."""
 

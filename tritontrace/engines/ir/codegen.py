@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritontrace import events
-from tritontrace.engines.ir import control, integers, memory_ops, tensors
+from tritontrace.engines.ir import control, integers, memory_ops, tensors, undefined
 from tritontrace.engines.ir.descriptors import Descriptor
 from tritontrace.engines.ir.runtime import AsmSite, MemorySite
 from tritontrace.engines.ir.tree import Block, Function, Module, Op, OpLocation, Region, Type, Value, free_values
@@ -65,7 +65,8 @@ class Lines:
 class Emitter:
     """The Python module of one kernel while it is written.
 
-    `max_block` collects the largest tile, `sites` the memory operations, `accesses` those of them that really move data.
+    `max_block` collects the largest tile, `sites` the memory operations, `accesses` those of them that really move data,
+    `origins` the loads whose undefined lanes are followed.
     """
 
     def __init__(self, module: Module, kernel: str) -> None:
@@ -80,7 +81,7 @@ class Emitter:
             "full": integers.broadcast_to,
             "_flat": lambda v: v.reshape(v.shape[0]),
         }
-        for room in (control, integers, memory_ops, tensors):
+        for room in (control, integers, memory_ops, tensors, undefined):
             for name in dir(room):
                 value = getattr(room, name)
                 if callable(value) and getattr(value, "__module__", None) == room.__name__:
@@ -88,6 +89,7 @@ class Emitter:
         self.functions: list[tuple[str, SourceLocation | None]] = []
         self.sites: list[MemorySite] = []
         self.accesses: list[MemorySite] = []
+        self.origins: list[MemorySite | None] = []
         self.max_block = 1
         self._counter = 0
         self.calling: list[str] = []
@@ -251,6 +253,10 @@ class Scope:
         emitter.sites.append(site)
         if not probe:
             emitter.accesses.append(site)
+        bit = op.attributes.get("undefined_bit")
+        if bit is not None:
+            emitter.origins.extend([None] * (bit + 1 - len(emitter.origins)))
+            emitter.origins[bit] = site
         return emitter.bind(f"S{event.id}", site)
 
     def event_site(self, op: Op, where: OpLocation, block: tuple[int, ...], element: str) -> events.Site:

@@ -11,7 +11,7 @@ import numpy as np
 from tritontrace.engines.base import DryForm
 from tritontrace.engines.ir.frontend import compile_options
 from tritontrace.engines.ir.program import Program, compile_program
-from tritontrace.engines.ir.runtime import Frame, Runtime
+from tritontrace.engines.ir.runtime import Frame, MemorySite, Runtime
 from tritontrace.engines.ir.schedule import Scheduler
 from tritontrace.engines.memory import tensors_of
 from tritontrace.errors import KernelError, TritonTraceError, UnsupportedOpError
@@ -52,27 +52,31 @@ class IREngine:
 
     name = "ir"
 
-    def prepare(self, bound: BoundLaunch, inline_asm: Mapping[str, Any] | None = None, sliced: bool = False) -> Program:
-        """The compiled kernel for `bound` (or only the slice that decides its accesses), from the cache or made now.
+    def prepare(
+        self, bound: BoundLaunch, inline_asm: Mapping[str, Any] | None = None, *, sliced: bool = False, tracks: bool = False
+    ) -> Program:
+        """The compiled kernel for `bound`, from the cache or made now.
+
+        `sliced`: only what decides its accesses. `tracks`: with what follows undefined lanes.
 
         Raises Triton's errors from its frontend, `UnsupportedOpError`, and Triton's own `RuntimeError` if a global that the
         kernel was compiled with has changed since.
         """
         programs = _programs.get_or_create(bound.kernel, _Programs)
-        key = (bound.key, sliced)
+        key = (bound.key, (sliced, tracks))
         program = programs.exact.get(key)
         if program is not None:
             program.globals_check()
             program.assembly_check(inline_asm or {})
             return program
         # A tuner's configs mostly differ in options that only the later stages of a compilation read.
-        alike = (bound.key_without_options(), sliced)
+        alike = (bound.key_without_options(), (sliced, tracks))
         options = compile_options(bound)
         program = next((known for known in programs.alike.get(alike, ()) if known.serves(options)), None)
         if program is not None:
             program.globals_check()
         else:
-            program = compile_program(bound, sliced)
+            program = compile_program(bound, sliced=sliced, tracks=tracks)
         with _lock:
             program = programs.exact.setdefault(key, program)
             if program not in programs.alike.get(alike, ()):
@@ -80,15 +84,34 @@ class IREngine:
         program.assembly_check(inline_asm or {})
         return program
 
-    def dry_form(self, bound: BoundLaunch, storages: Mapping[str, int], inline_asm: Mapping[str, Any] | None = None) -> DryForm:
+    def dry_form(
+        self,
+        bound: BoundLaunch,
+        storages: Mapping[str, int],
+        inline_asm: Mapping[str, Any] | None = None,
+        *,
+        tracks: bool = False,
+    ) -> DryForm:
         """See `Engine.dry_form`."""
-        program = self.prepare(bound, inline_asm, sliced=True)
+        program = self.prepare(bound, inline_asm, sliced=True, tracks=tracks)
         if bound.phantoms is not None:
-            self._refuse_phantom_data(program, bound)
+            if tracks and self._phantom_data(program, bound) is not None:
+                # Undefined lanes are followed where that takes no data.
+                tracks = False
+                program = self.prepare(bound, inline_asm, sliced=True)
+            site = self._phantom_data(program, bound)
+            if site is not None:
+                raise UnsupportedOpError(
+                    f"the data of {site.parameter or 'a tensor'!r} decides where the kernel accesses memory, and a fake tensor "
+                    "has no data; pass a real tensor there (the others may stay fake)",
+                    kernel=bound.kernel_name,
+                    location=site.event.location,
+                )
         return DryForm(
             executes=program.acts or self._reads_what_it_writes(program, storages),
             static=not program.reads and all(site.parameter is not None for site in program.sites),
             check=program.globals_check,
+            tracks=tracks,
         )
 
     def _reads_what_it_writes(self, program: Program, storages: Mapping[str, int]) -> bool:
@@ -100,24 +123,20 @@ class IREngine:
                 return True
         return False
 
-    def _refuse_phantom_data(self, program: Program, bound: BoundLaunch) -> None:
-        """Raise if the slice reads memory that nobody has."""
+    def _phantom_data(self, program: Program, bound: BoundLaunch) -> MemorySite | None:
+        """A load of the slice that reads memory which nobody has, if there is one."""
         assert bound.phantoms is not None
         values = {leaf.name: leaf.value for leaf in bound.leaves}
         for site in program.accesses:
             name = site.parameter
             tensor = next(tensors_of(values.get(name)), None) if name is not None else None
             if tensor is None or bound.phantoms.storage(tensor) is not None:
-                raise UnsupportedOpError(
-                    f"the data of {name or 'a tensor'!r} decides where the kernel accesses memory, and a fake tensor has no "
-                    "data; pass a real tensor there (the others may stay fake)",
-                    kernel=bound.kernel_name,
-                    location=site.event.location,
-                )
+                return site
+        return None
 
     def run(self, run: EngineRun) -> None:
         """Execute the grid of `run`; raises what the kernel raised as `KernelError`, a client's exception as it is."""
-        program = self.prepare(run.bound, run.options.get("inline_asm"), run.dry)
+        program = self.prepare(run.bound, run.options.get("inline_asm"), sliced=run.dry, tracks=run.tracks)
         roots: dict[str, Allocation | None] = {}
         for index in program.pointer_names():
             leaf = run.bound.leaves[index]

@@ -13,6 +13,7 @@ import numpy as np
 from tritontrace.engines import asm
 from tritontrace.engines.ir import compute_ops, numerics, scaled, schedule
 from tritontrace.engines.ir.codegen import LAZY_OPS, Emitter, Lines, Scope, seed_block_roots
+from tritontrace.engines.ir.definedness import track
 from tritontrace.engines.ir.descriptors import Descriptor
 from tritontrace.engines.ir.flatten import FlatBlock, Flattener, has_wait
 from tritontrace.engines.ir.frontend import Lowered, Slot, lower
@@ -129,13 +130,17 @@ def _descriptor(value: Any, kind: Type, phantoms: Phantoms | None) -> Descriptor
     return Descriptor(base, shape, strides, block.shape, numerics.element_bytes(block.element), padding)
 
 
-def compile_program(bound: BoundLaunch, sliced: bool = False) -> Program:
-    """Lower, parse, optimize and write the kernel of `bound`, or only the slice of it that decides its accesses.
+def compile_program(bound: BoundLaunch, *, sliced: bool = False, tracks: bool = False) -> Program:
+    """Lower, parse, optimize and write the kernel of `bound`.
+
+    `sliced`: only the slice of it that decides its accesses. `tracks`: with what follows undefined lanes.
 
     Raises Triton's own errors from the frontend and `UnsupportedOpError` for an operation that the engine lacks.
     """
     lowered = lower(bound)
     module = optimize(expand_polls(parse(lowered.text)), lowered.entry)
+    if tracks:
+        track(module, without_data=sliced)
     if sliced:
         slice_accesses(module)
     program = _write(bound, lowered, module)

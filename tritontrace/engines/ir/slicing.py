@@ -7,6 +7,7 @@ data is really needed.
 
 from __future__ import annotations
 
+from tritontrace.engines.ir.definedness import SINK
 from tritontrace.engines.ir.liveness import STRUCTURED, Liveness
 from tritontrace.engines.ir.tree import Function, Module, Op, Region, Value, walk
 
@@ -102,7 +103,7 @@ class _Slice(Liveness):
 
     def _only_computes(self, op: Op) -> bool:
         """True for an operation that matters by its results alone."""
-        if op.name == PROBE or op.successors or op.name in STRUCTURED:
+        if op.name in (PROBE, SINK) or op.successors or op.name in STRUCTURED:
             return False
         if op.name == "tt.call":
             return op.attributes["callee"] in self.silent

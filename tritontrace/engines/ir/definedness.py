@@ -1,0 +1,475 @@
+"""Which lanes of a value are undefined: a shadow of the kernel that follows masked loads without ``other``.
+
+A masked-off lane of such a load holds anything. Every value that may depend on one gets a *companion*, an i64 tile of
+the same shape with one bit for each such load: the bit is set where the value depends on an undefined lane of that
+load. Companions are ordinary values, so loops, branches and the code generator treat them like any other. Where a
+companion meets a store, an address, a mask or a branch, a *sink* tells clients what arrived.
+
+Most kernels need none of this: a load whose value meets only stores and selections under the load's own mask is seen
+to be harmless beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tritontrace.engines.ir.ops import is_elementwise
+from tritontrace.engines.ir.tree import Block, Function, Module, Op, Region, Successor, Type, Value
+
+__all__ = ["MOST_LOADS", "PREFIX", "SINK", "track"]
+
+PREFIX = "tritontrace.undefined."
+SINK = PREFIX + "sink"
+MOST_LOADS = 62
+"""Loads of one kernel that are followed; one bit each."""
+
+_MOVES = frozenset(
+    {
+        "tt.broadcast",
+        "tt.expand_dims",
+        "tt.reshape",
+        "tt.trans",
+        "tt.splat",
+        "tt.unsplat",
+        "tt.join",
+        "tt.split",
+        "tt.cat",
+        "ttg.convert_layout",
+    }
+)
+"""Operations that only move lanes: a companion goes through the very same operation."""
+
+_MASKED = frozenset({"tt.store", "tt.atomic_rmw", "tt.atomic_store"})
+"""Operations on (pointer, value, mask)."""
+
+_Guard = Value | None
+
+
+def track(module: Module, *, without_data: bool = False) -> int:
+    """Adds companions and sinks to `module`, in place; returns how many loads are followed (0: nothing was changed).
+
+    With `without_data` no companion depends on what the kernel loads: where data chooses between a defined and an undefined
+    lane, the lane counts as defined.
+    """
+    flows = [_Flow(function) for function in module.functions.values()]
+    loads = [load for flow in flows if flow.dangerous() for load in flow.loads][:MOST_LOADS]
+    if not loads:
+        return 0
+    for bit, load in enumerate(loads):
+        load.attributes = {**load.attributes, "undefined_bit": bit}
+    for flow in flows:
+        if flow.dangerous():
+            _Writer(flow, without_data).write()
+    return len(loads)
+
+
+def _other(op: Op) -> Value | None:
+    sizes = op.attributes.get("operandSegmentSizes") or [1, int(len(op.operands) > 1), int(len(op.operands) > 2)]
+    return op.operands[-1] if sizes[2] else None
+
+
+def _mask(op: Op) -> Value | None:
+    """The mask of a load, store or atomic."""
+    if op.name == "tt.load":
+        sizes = op.attributes.get("operandSegmentSizes") or [1, int(len(op.operands) > 1), int(len(op.operands) > 2)]
+        return op.operands[1] if sizes[1] else None
+    if op.name == "tt.atomic_load":
+        return op.operands[1] if len(op.operands) > 1 else None
+    return op.operands[2] if op.name in _MASKED and len(op.operands) > 2 else None
+
+
+def _implies(mask: Value | None, guard: Value) -> bool:
+    """True if every lane of `mask` is one of `guard`, for certain."""
+    if mask is None:
+        return False
+    if mask is guard:
+        return True
+    owner = mask.owner
+    return isinstance(owner, Op) and owner.name == "arith.andi" and any(_implies(value, guard) for value in owner.operands)
+
+
+def _sinks(op: Op) -> list[tuple[Value, str]]:
+    """The operands of `op` that must be defined, and as what."""
+    name, operands = op.name, op.operands
+    if name in ("tt.load", "tt.atomic_load"):
+        mask = _mask(op)
+        return [(operands[0], "address"), *([(mask, "mask")] if mask is not None else [])]
+    if name in _MASKED:
+        return [(operands[0], "address"), (operands[1], "value"), *((value, "mask") for value in operands[2:])]
+    if name == "tt.atomic_cas":
+        return [(operands[0], "address"), (operands[1], "value"), (operands[2], "value")]
+    if name in ("tt.descriptor_load", "tt.descriptor_gather"):
+        return [(value, "address") for value in operands[1:]]
+    if name in ("tt.descriptor_store", "tt.descriptor_reduce"):
+        return [(operands[1], "value"), *((value, "address") for value in operands[2:])]
+    if name == "tt.descriptor_scatter":
+        return [(operands[3], "value"), *((value, "address") for value in operands[1:3])]
+    if name in ("scf.if", "cf.cond_br", "scf.condition"):
+        return [(operands[0], "branch")]
+    return [(value, "branch") for value in operands[:3]] if name == "scf.for" else []
+
+
+class _Flow:
+    """Which values of a function may be undefined, found without running it.
+
+    `guards` maps such a value to the mask outside of which alone it can be undefined, or to None if there is no such mask.
+    `loads` are the loads that it starts from.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.guards: dict[Value, _Guard] = {}
+        self.loads: list[Op] = []
+        self.changed = True
+        while self.changed:
+            self.changed = False
+            self._region(function.body)
+
+    def dangerous(self) -> bool:
+        """True if an undefined lane may arrive where it does harm."""
+        return bool(self.loads) and self._harm(self.function.body)
+
+    def harms(self, op: Op, value: Value, role: str) -> bool:
+        """True if `value` of `op`, in the role of a sink, may be undefined where that matters."""
+        if value not in self.guards:
+            return False
+        guard = self.guards[value]
+        return role == "branch" or guard is None or role == "mask" or not _implies(_mask(op), guard)
+
+    def _harm(self, region: Region) -> bool:
+        for block in region.blocks:
+            for op in block.ops:
+                if any(self.harms(op, value, role) for value, role in _sinks(op)):
+                    return True
+                if any(self._harm(inner) for inner in op.regions):
+                    return True
+        return False
+
+    def _mark(self, value: Value, guard: _Guard) -> None:
+        if value not in self.guards:
+            self.guards[value] = guard
+            self.changed = True
+        elif self.guards[value] is not None and self.guards[value] is not guard:
+            self.guards[value] = None
+            self.changed = True
+
+    def _pass(self, source: Value, target: Value) -> None:
+        if source in self.guards:
+            # A mask that is made inside a region means another thing in every iteration.
+            self._mark(target, None)
+
+    def _region(self, region: Region) -> None:
+        for block in region.blocks:
+            for op in block.ops:
+                self._op(op)
+                for successor in op.successors:
+                    for source, target in zip(successor.arguments, successor.block.arguments, strict=True):
+                        self._pass(source, target)
+
+    def _op(self, op: Op) -> None:
+        name = op.name
+        if name == "tt.load":
+            other, mask = _other(op), _mask(op)
+            if mask is not None and other is None:
+                if op not in self.loads:
+                    self.loads.append(op)
+                self._mark(op.results[0], mask)
+            elif other is not None and other in self.guards:
+                self._mark(op.results[0], None)
+            return
+        if name == "scf.for":
+            block = op.regions[0].block
+            self._region(op.regions[0])
+            for i, result in enumerate(op.results):
+                argument, sent = block.arguments[1 + i], block.ops[-1].operands[i]
+                for source in (op.operands[3 + i], sent):
+                    self._pass(source, argument)
+                self._pass(argument, result)
+            return
+        if name == "scf.if":
+            for region in op.regions:
+                self._region(region)
+                if region.blocks:
+                    for source, result in zip(region.block.ops[-1].operands, op.results):
+                        self._pass(source, result)
+            return
+        if name == "scf.while":
+            before, after = op.regions[0].block, op.regions[1].block
+            for region in op.regions:
+                self._region(region)
+            for source, argument in zip(op.operands, before.arguments, strict=True):
+                self._pass(source, argument)
+            for source, argument, result in zip(before.ops[-1].operands[1:], after.arguments, op.results, strict=True):
+                self._pass(source, argument)
+                self._pass(source, result)
+            for source, argument in zip(after.ops[-1].operands, before.arguments, strict=True):
+                self._pass(source, argument)
+            return
+        suspects = [value for value in op.operands if value in self.guards]
+        if not suspects or not op.results or name.startswith(("tt.atomic", "tt.descriptor")) or name == "tt.call":
+            return
+        if name == "arith.select":
+            self._select(op)
+            return
+        guards = {self.guards[value] for value in suspects}
+        same = len(guards) == 1 and (is_elementwise(op) or name == "tt.addptr")
+        for result in op.results:
+            self._mark(result, guards.copy().pop() if same else None)
+
+    def _select(self, op: Op) -> None:
+        condition, yes, no = op.operands
+        guards = []
+        for value in (condition, yes, no):
+            if value in self.guards:
+                guard = self.guards[value]
+                if value is yes and guard is not None and condition not in self.guards and _implies(condition, guard):
+                    continue  # chosen only where it is defined
+                guards.append(guard)
+        if guards:
+            same = all(guard is guards[0] for guard in guards)
+            self._mark(op.results[0], guards[0] if same else None)
+
+
+class _Writer:
+    """Writes the companions and sinks of one function into it."""
+
+    def __init__(self, flow: _Flow, without_data: bool) -> None:
+        self.flow = flow
+        self.derived = _derived(flow.function) if without_data else frozenset()
+        self.tainted = flow.guards
+        self.companions: dict[Value, Value] = {}
+        self.zeros: dict[tuple[int, ...], Value] = {}
+        self.prologue: list[Op] = []
+        self.next_id = 1 + max((value.id for value in _all_values(flow.function.body)), default=0)
+
+    def write(self) -> None:
+        body = self.flow.function.body
+        for block in body.blocks[1:]:
+            self._extend_arguments(block, 0)
+        for block in body.blocks:
+            self._block(block)
+        body.blocks[0].ops[:0] = self.prologue
+
+    # -- values
+    def _new(self, shape: tuple[int, ...], owner: Op | Block, index: int) -> Value:
+        value = Value(Type(shape, "i64"), None, self.next_id, owner, index)
+        self.next_id += 1
+        return value
+
+    def _zero(self, shape: tuple[int, ...]) -> Value:
+        found = self.zeros.get(shape)
+        if found is None:
+            op = Op("arith.constant", [], [], {"value": np.zeros((), np.int64)}, [], [], self.prologue_location())
+            op.results = [self._new(shape, op, 0)]
+            self.prologue.append(op)
+            found = self.zeros[shape] = op.results[0]
+        return found
+
+    def prologue_location(self) -> Any:
+        return self.flow.function.body.blocks[0].ops[0].location
+
+    def _companion(self, value: Value) -> Value:
+        return self.companions.get(value) or self._zero(value.type.shape)
+
+    def _suspect(self, value: Value) -> bool:
+        return value in self.companions
+
+    def _make(self, of: Op, name: str, operands: list[Value], shape: tuple[int, ...], **attributes: Any) -> Op:
+        op = Op(name, operands, [], attributes, [], [], of.location)
+        op.results = [self._new(shape, op, 0)]
+        return op
+
+    # -- blocks
+    def _extend_arguments(self, block: Block, first: int) -> list[int]:
+        """Companions for the suspect arguments from `first` on, appended; returns these arguments' places."""
+        places = [i for i, argument in enumerate(block.arguments) if i >= first and argument in self.tainted]
+        for i in places:
+            argument = block.arguments[i]
+            companion = self._new(argument.type.shape, block, len(block.arguments))
+            block.arguments.append(companion)
+            self.companions[argument] = companion
+        return places
+
+    def _block(self, block: Block) -> None:
+        ops: list[Op] = []
+        for op in block.ops:
+            self._sink(op, ops)
+            after: list[Op] = []
+            if op.name == "scf.for":
+                self._for(op)
+            elif op.name == "scf.if":
+                self._if(op)
+            elif op.name == "scf.while":
+                self._while(op)
+            elif op.results and any(result in self.tainted for result in op.results):
+                after = self._follow(op)
+            ops.append(op)
+            ops.extend(after)
+            for successor in op.successors:
+                self._extend_branch(successor)
+        block.ops = ops
+
+    def _extend_branch(self, successor: Successor) -> None:
+        count = len(successor.arguments)
+        extra = [
+            self._companion(value)
+            for value, target in zip(successor.arguments, successor.block.arguments[:count])
+            if target in self.tainted
+        ]
+        successor.arguments = [*successor.arguments, *extra]
+
+    def _sink(self, op: Op, ops: list[Op]) -> None:
+        for value, role in _sinks(op):
+            if self._suspect(value) and self.flow.harms(op, value, role):
+                mask = _mask(op) if role in ("value", "address") else None
+                operands = [self.companions[value], *([mask] if mask is not None else [])]
+                ops.append(Op(SINK, operands, [], {"of": op, "role": role}, [], [], op.location))
+
+    def _append_results(self, op: Op, places: Sequence[int]) -> None:
+        for i in places:
+            result = op.results[i]
+            companion = self._new(result.type.shape, op, len(op.results))
+            op.results.append(companion)
+            self.companions[result] = companion
+
+    def _for(self, op: Op) -> None:
+        block = op.regions[0].block
+        places = [i - 1 for i in self._extend_arguments(block, 1)]
+        inits = op.operands[3:]
+        op.operands = [*op.operands, *(self._companion(inits[i]) for i in places)]
+        self._block(block)
+        last = block.ops[-1]
+        last.operands = [*last.operands, *(self._companion(last.operands[i]) for i in places)]
+        self._append_results(op, places)
+
+    def _if(self, op: Op) -> None:
+        places = [i for i, result in enumerate(op.results) if result in self.tainted]
+        for region in op.regions:
+            if region.blocks:
+                self._block(region.block)
+                last = region.block.ops[-1]
+                last.operands = [*last.operands, *(self._companion(last.operands[i]) for i in places)]
+        self._append_results(op, places)
+
+    def _while(self, op: Op) -> None:
+        before, after = op.regions[0].block, op.regions[1].block
+        carried = self._extend_arguments(before, 0)
+        op.operands = [*op.operands, *(self._companion(op.operands[i]) for i in carried)]
+        self._block(before)
+        condition = before.ops[-1]
+        passed = self._extend_arguments(after, 0)
+        condition.operands = [*condition.operands, *(self._companion(condition.operands[1 + i]) for i in passed)]
+        self._block(after)
+        last = after.ops[-1]
+        last.operands = [*last.operands, *(self._companion(last.operands[i]) for i in carried)]
+        self._append_results(op, passed)
+
+    # -- operations
+    def _follow(self, op: Op) -> list[Op]:
+        """The operations that compute the companions of an operation's results."""
+        name = op.name
+        shape = op.results[0].type.shape
+        suspects = [value for value in op.operands if self._suspect(value)]
+        bits = [self.companions[value] for value in suspects]
+        if name == "tt.load":
+            if "undefined_bit" in op.attributes:
+                made = self._make(op, PREFIX + "seed", [op.operands[1]], shape, bit=op.attributes["undefined_bit"])
+            elif _mask(op) is not None and _other(op) in self.companions:
+                other = _other(op)
+                assert other is not None
+                made = self._make(op, PREFIX + "unmasked", [op.operands[1], self.companions[other]], shape)
+            else:
+                return []
+            self.companions[op.results[0]] = made.results[0]
+            return [made]
+        if not bits:
+            return []
+        if name in _MOVES:
+            moved = Op(name, [self._companion(value) for value in op.operands], [], op.attributes, [], [], op.location)
+            moved.results = [self._new(result.type.shape, moved, i) for i, result in enumerate(op.results)]
+            self.companions.update(zip(op.results, moved.results, strict=True))
+            return [moved]
+        if name == "arith.select" and op.operands[0] in self.derived:
+            condition, yes, no = (self._companion(value) for value in op.operands)
+            made = self._make(op, PREFIX + "both", [condition, yes, no], shape)
+        elif name in ("arith.andi", "arith.ori") and not self.derived.isdisjoint(op.operands):
+            made = self._make(op, PREFIX + "both", [self._zero(shape), *(self._companion(v) for v in op.operands)], shape)
+        elif name == "arith.select":
+            condition, yes, no = op.operands
+            operands = [condition, *(self._companion(value) for value in op.operands)]
+            made = self._make(op, PREFIX + "select", operands, shape)
+        elif name in ("arith.andi", "arith.ori") and op.results[0].type.element == "i1":
+            operands = [*op.operands, *(self._companion(value) for value in op.operands)]
+            made = self._make(op, PREFIX + "logic", operands, shape, decides=name == "arith.ori")
+        elif name in ("tt.reduce", "tt.scan"):
+            extra = {"axis": op.attributes.get("axis", 0), "reverse": op.attributes.get("reverse", False)}
+            made = self._make(op, PREFIX + name[3:], bits, shape, source=op.operands[0].type.shape, **extra)
+        elif name == "tt.dot":
+            made = self._make(op, PREFIX + "dot", [self._companion(value) for value in op.operands[:3]], shape)
+        elif all(value.type.shape == shape for value in suspects):
+            made = self._make(op, PREFIX + "any", bits, shape)
+        else:
+            made = self._make(op, PREFIX + "all", bits, shape)
+        for result in op.results:
+            self.companions[result] = made.results[0]
+        return [made]
+
+
+def _derived(function: Function) -> frozenset[Value]:
+    """The values that depend on what the function loads."""
+    found: set[Value] = set()
+
+    def visit(region: Region) -> bool:
+        grew = False
+        for block in region.blocks:
+            for op in block.ops:
+                before = len(found)
+                inside = False
+                for inner in op.regions:
+                    inside = visit(inner) or inside
+                passed: list[tuple[Value, Value]] = []
+                for successor in op.successors:
+                    passed.extend(zip(successor.arguments, successor.block.arguments, strict=True))
+                if op.name == "scf.for":
+                    body = op.regions[0].block
+                    for i, result in enumerate(op.results):
+                        for source in (op.operands[3 + i], body.ops[-1].operands[i]):
+                            passed.extend([(source, body.arguments[1 + i]), (source, result)])
+                elif op.name == "scf.while":
+                    first, second = op.regions[0].block, op.regions[1].block
+                    passed.extend(zip(op.operands, first.arguments, strict=True))
+                    passed.extend(zip(second.ops[-1].operands, first.arguments, strict=True))
+                    passed.extend(zip(first.ops[-1].operands[1:], second.arguments, strict=True))
+                    passed.extend(zip(first.ops[-1].operands[1:], op.results, strict=True))
+                elif op.name == "scf.if":
+                    for inner in op.regions:
+                        if inner.blocks:
+                            passed.extend(zip(inner.block.ops[-1].operands, op.results))
+                elif op.name.startswith(_DATA) or any(value in found for value in op.operands):
+                    found.update(op.results)
+                found.update(target for source, target in passed if source in found)
+                if op.name in ("scf.if", "scf.for") and any(v in found for v in op.operands[: 1 if op.name == "scf.if" else 3]):
+                    found.update(op.results)
+                grew = grew or inside or len(found) > before
+        return grew
+
+    while visit(function.body):
+        pass
+    return frozenset(found)
+
+
+_DATA = ("tt.load", "tt.atomic", "tt.descriptor_load", "tt.descriptor_gather", "tt.call")
+
+
+def _all_values(region: Region) -> list[Value]:
+    found: list[Value] = []
+    for block in region.blocks:
+        found.extend(block.arguments)
+        for op in block.ops:
+            found.extend(op.results)
+            for inner in op.regions:
+                found.extend(_all_values(inner))
+    return found

@@ -1,0 +1,53 @@
+"""The companions that `definedness` adds."""
+
+from __future__ import annotations
+
+from tritontrace.engines.ir.codegen import Lines, Scope
+from tritontrace.engines.ir.definedness import PREFIX
+from tritontrace.engines.ir.emitters.registry import assign, integer, operation
+from tritontrace.engines.ir.tree import Op
+
+
+def _arrays(scope: Scope, op: Op) -> str:
+    return ", ".join(scope.array(value) for value in op.operands)
+
+
+@operation(PREFIX + "seed")
+def _seed(scope: Scope, op: Op, lines: Lines) -> None:
+    assign(scope, op, lines, f"undefined_seed(F, {_arrays(scope, op)}, {integer(op, 'bit')})")
+
+
+@operation(PREFIX + "unmasked", PREFIX + "any", PREFIX + "both", PREFIX + "select", PREFIX + "dot")
+def _plain(scope: Scope, op: Op, lines: Lines) -> None:
+    assign(scope, op, lines, f"undefined_{op.name.removeprefix(PREFIX)}({_arrays(scope, op)})")
+
+
+@operation(PREFIX + "all")
+def _all(scope: Scope, op: Op, lines: Lines) -> None:
+    assign(scope, op, lines, f"undefined_all({len(op.results[0].type.shape)}, {_arrays(scope, op)})")
+
+
+@operation(PREFIX + "logic")
+def _logic(scope: Scope, op: Op, lines: Lines) -> None:
+    assign(scope, op, lines, f"undefined_logic({_arrays(scope, op)}, {op.attributes['decides']})")
+
+
+@operation(PREFIX + "reduce")
+def _reduce(scope: Scope, op: Op, lines: Lines) -> None:
+    assign(scope, op, lines, f"undefined_reduce({integer(op, 'axis')}, {_arrays(scope, op)})")
+
+
+@operation(PREFIX + "scan")
+def _scan(scope: Scope, op: Op, lines: Lines) -> None:
+    axis = integer(op, "axis")
+    size = op.attributes["source"][axis]
+    assign(scope, op, lines, f"undefined_scan({axis}, {bool(op.attributes['reverse'])}, {size}, {_arrays(scope, op)})")
+
+
+@operation(PREFIX + "sink")
+def _sink(scope: Scope, op: Op, lines: Lines) -> None:
+    of: Op = op.attributes["of"]
+    site = scope.event_site(of, scope.location(of), (), "")
+    use = scope.emitter.bind(f"U{site.id}", site)
+    origins = scope.emitter.bind("ORIGINS", scope.emitter.origins)
+    lines.add(f"undefined_sink(F, {use}, {op.attributes['role']!r}, {origins}, {_arrays(scope, op)})", op.location.location)
