@@ -37,6 +37,16 @@ def declared(module: Any) -> dict[str, list[Signature]]:
     return found
 
 
+def symbols(module: Any) -> dict[tuple[str, tuple[str, ...]], str]:
+    """(function, types of the operands) -> the device library's name for it."""
+    found = {}
+    text = Path(module.__file__).read_text()
+    for name, body in re.findall(r"\ndef (\w+)\([^)]*\):(.*?)(?=\n@|\ndef |\Z)", text, re.S):
+        for operands, symbol in re.findall(r'\(((?:\s*core\.dtype\("\w+"\),?\s*)+)\):\s*\("(\w+)"', body):
+            found[name, tuple(re.findall(r'"(\w+)"', operands))] = symbol
+    return found
+
+
 CUDA, HIP = declared(cuda), declared(hip)
 
 _TEMPLATE = """

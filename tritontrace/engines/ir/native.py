@@ -9,14 +9,14 @@ one way, whatever the size, so that a lane's value never depends on how many lan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["apply", "apply2", "from_float16", "round_through", "to_float16", "unary"]
+__all__ = ["apply", "from_float16", "round_through", "steady", "to_float16", "unary"]
 
 Array = npt.NDArray[Any]
 Tensor = torch.Tensor
@@ -34,20 +34,16 @@ def _modes_active() -> bool:
     return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack())
 
 
+def _apply(function: Callable[..., Tensor], arrays: Sequence[Array]) -> Array:
+    if _modes_active():
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            return function(*map(_tensor, arrays)).numpy()
+    return function(*map(_tensor, arrays)).numpy()
+
+
 def apply(function: Callable[[Tensor], Tensor], x: Array) -> Array:
     """`function` of torch on a numpy array."""
-    if _modes_active():
-        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
-            return function(_tensor(x)).numpy()
-    return function(_tensor(x)).numpy()
-
-
-def apply2(function: Callable[[Tensor, Tensor], Tensor], x: Array, y: Array) -> Array:
-    """`function` of torch on two numpy arrays that broadcast."""
-    if _modes_active():
-        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
-            return function(_tensor(x), _tensor(y)).numpy()
-    return function(_tensor(x), _tensor(y)).numpy()
+    return _apply(function, (x,))
 
 
 def unary(function: Callable[[Tensor], Tensor]) -> Callable[[Array], Array]:
@@ -58,6 +54,33 @@ def unary(function: Callable[[Tensor], Tensor]) -> Callable[[Array], Array]:
 
     def call(x: Array) -> Array:
         return apply(function, np.ascontiguousarray(x))
+
+    return call
+
+
+_LANES = 64  # a multiple of every vector length of torch's kernels
+_ALONE = 511 * _LANES  # torch cuts nothing smaller than 32768 elements into parts for its threads
+
+
+def steady(function: Callable[..., Tensor]) -> Callable[..., Array]:
+    """As `unary`, for one or more arguments of one dtype, where torch computes the last few elements of a part by other code.
+
+    (`exp2`, `pow`, `sinh`, `cosh`, `atanh`: a remainder that fills no vector goes through the C library, whose last bit may
+    differ.) Here there is no such remainder, so that a value depends on the arguments alone.
+    """
+
+    def call(*arrays: Array) -> Array:
+        if len(arrays) > 1:
+            arrays = tuple(np.broadcast_arrays(*arrays))
+        shape, size = arrays[0].shape, arrays[0].size
+        flat = [np.ascontiguousarray(x).reshape(-1) for x in arrays]
+        if size % _LANES:
+            whole = -size % _LANES
+            flat = [np.concatenate([x, np.ones(whole, x.dtype)]) for x in flat]
+        step = _ALONE if len(flat[0]) > _ALONE and torch.get_num_threads() > 1 else max(len(flat[0]), 1)
+        parts = [_apply(function, [x[i : i + step] for x in flat]) for i in range(0, len(flat[0]), step)]
+        result = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else flat[0]
+        return result[:size].reshape(shape)
 
     return call
 

@@ -163,7 +163,7 @@ def _exact_fma(a: float, b: float, c: float) -> float:
     try:
         return float(exact)
     except OverflowError:
-        return math.copysign(math.inf, exact)
+        return math.inf if exact > 0 else -math.inf
 
 
 def rsqrt(x: Array) -> Array:
@@ -187,9 +187,12 @@ def constant_bool(a: Array, b: Array, value: bool) -> Array:
     return np.full(np.broadcast_shapes(a.shape, b.shape), value)
 
 
+_power = native.steady(torch.pow)
+
+
 def power(x: Array, y: Array) -> Array:
     """``pow`` of floats; an integer exponent is taken as a float."""
-    return native.apply2(torch.pow, np.ascontiguousarray(x), np.ascontiguousarray(y.astype(x.dtype, copy=False)))
+    return _power(x, y.astype(x.dtype, copy=False))
 
 
 def is_normal(x: Array) -> Array:
@@ -276,9 +279,12 @@ def _numpy(name: str) -> Emit:
     return emit
 
 
+_UNSTEADY = (torch.exp2, torch.sinh, torch.cosh, torch.atanh)
+
+
 def _torch(function: Any) -> Emit:
     name = f"torch_{function.__name__}"
-    wrapped = native.unary(function)
+    wrapped = (native.steady if function in _UNSTEADY else native.unary)(function)
     return call(wrapped, name=name)
 
 

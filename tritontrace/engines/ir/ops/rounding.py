@@ -47,12 +47,12 @@ def _step(nearest: Array, left_over: Array, mode: str) -> Array:
 
 def _fraction(value: Fraction, mode: str) -> float:
     """A number that is not 0 as a float64, rounded as `mode` says."""
+    size = -1 if value < 0 else 1
     try:
         nearest = float(value)
+        left_over = value - Fraction(nearest)
     except OverflowError:
-        nearest = math.copysign(math.inf, value)
-    left_over = -nearest if math.isinf(nearest) else value - Fraction(nearest)
-    size = -1 if value < 0 else 1
+        nearest, left_over = size * math.inf, Fraction(-size)
     if left_over > 0 and (mode == "ru" or (mode == "rz" and size < 0)):
         return math.nextafter(nearest, math.inf)
     if left_over < 0 and (mode == "rd" or (mode == "rz" and size > 0)):
@@ -90,6 +90,9 @@ def _directed(
             sizes = [np.abs(x) for x in (*wide, first)]
             finite = np.logical_and.reduce([np.isfinite(x) for x in wide])
             safe = np.logical_and.reduce([(s == 0) | ((s > _SMALL) & (s < _LARGE)) for s in sizes])
+            if len(wide) == 3:
+                product = np.abs(wide[0] * wide[1])
+                safe &= ((product > _SMALL) & (product < _LARGE)) | (wide[0] == 0) | (wide[1] == 0)
             lanes(finite & ~(safe & (first != 0)), result, tuple(wide), mode)
         if cancels and mode == "rd":
             like = np.logical_and.reduce([~np.signbit(p) for p in _summands(*wide)])

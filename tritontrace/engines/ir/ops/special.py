@@ -38,7 +38,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
-_erfc = native.unary(torch.erfc)
+_erfc, _power = native.unary(torch.erfc), native.steady(torch.pow)
 
 
 def _scipy(name: str, at_infinity: float | None = None) -> Callable[[Array], Array]:
@@ -141,7 +141,7 @@ def remainder(x: Array, y: Array) -> Array:
 
 def exp10(x: Array) -> Array:
     """``10 ** x``."""
-    return native.apply2(torch.pow, torch.tensor(10.0).numpy().astype(x.dtype), np.ascontiguousarray(x))
+    return _power(np.full(x.shape, 10, x.dtype), x)
 
 
 def _quarters(x: Array) -> tuple[Array, Array, Array]:
