@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import Any, TypeVar
 
 import triton.language as tl
 from triton.language import extra
@@ -38,7 +38,7 @@ def _of_module(module: types.ModuleType) -> set[str]:
         name
         for name, value in vars(module).items()
         if not name.startswith("_")
-        and not isinstance(value, (types.ModuleType, type))
+        and not isinstance(value, (types.ModuleType, type, TypeVar))
         and getattr(value, "__module__", None) == module.__name__
     }
 

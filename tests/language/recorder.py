@@ -22,6 +22,7 @@ __all__ = ["recording"]
 
 _PREFIX_OF = {id(module): prefix for prefix, module in MODULES.items()}
 _PREFIX_OF[id(tl.extra)] = "tl.extra"
+_BLOCK_POINTER: Any = getattr(tl.core, "_block_ptr", ())
 _current = threading.local()
 _METHODS: dict[type, str] = {
     ast.Add: "__add__",
@@ -57,8 +58,10 @@ def _note(owner: Any, attribute: str) -> None:
     if prefix is not None:
         names.add(f"{prefix}.{attribute}")
         return
+    if isinstance(owner, _BLOCK_POINTER):
+        names.add(f"tensor.{attribute}")  # where they are not tensors, they take a tensor's place
     for label, kind in CLASSES.items():
-        if isinstance(owner, kind):
+        if isinstance(owner, kind) or owner is kind:
             names.add(f"{label}.{attribute}")
 
 
@@ -77,7 +80,16 @@ class _Watch:
     def __init__(self) -> None:
         self.original = {name: getattr(ShadowCodeGenerator, name) for name in self.watched}
 
-    watched = ("visit", "visit_Attribute", "visit_BinOp", "visit_UnaryOp", "visit_Compare", "visit_BoolOp", "visit_Subscript")
+    watched = (
+        "visit",
+        "visit_arguments",
+        "visit_Attribute",
+        "visit_BinOp",
+        "visit_UnaryOp",
+        "visit_Compare",
+        "visit_BoolOp",
+        "visit_Subscript",
+    )
 
     def install(self) -> None:
         original = self.original
@@ -94,6 +106,14 @@ class _Watch:
                 owner = _written_module(generator, node.value)
                 _note(_value(node.value) if owner is None else owner, node.attr)
             return value
+
+        def visit_arguments(generator: Any, node: Any) -> Any:
+            if getattr(_current, "names", None) is not None:
+                for argument in node.args:
+                    annotation = argument.annotation
+                    if isinstance(annotation, ast.Attribute):
+                        _note(_written_module(generator, annotation.value), annotation.attr)
+            return original["visit_arguments"](generator, node)
 
         def operation(method: str) -> Any:
             def visit_operation(generator: Any, node: Any) -> Any:
@@ -113,6 +133,7 @@ class _Watch:
             return value
 
         ShadowCodeGenerator.visit = visit
+        ShadowCodeGenerator.visit_arguments = visit_arguments
         ShadowCodeGenerator.visit_Attribute = visit_attribute
         ShadowCodeGenerator.visit_BinOp = operation("visit_BinOp")
         ShadowCodeGenerator.visit_UnaryOp = operation("visit_UnaryOp")

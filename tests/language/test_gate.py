@@ -7,7 +7,8 @@ from functools import cache
 import pytest
 
 from tests.language import cases
-from tests.language.harness import CASES, Case
+from tests.language.harness import CASES, Case, cases_of, installed
+from tritontrace.engines.ir import unsupported
 
 assert cases
 
@@ -29,6 +30,20 @@ def test_case(case: Case) -> None:
     error = outcome(case)
     if error is not None:
         raise error
+
+
+def _executed(name: str) -> bool:
+    return any(case.possible and outcome(case) is None for case in cases_of(name))
+
+
+@pytest.mark.parametrize("name", sorted(installed()))
+def test_every_public_name_is_executed_or_has_a_reason(name: str) -> None:
+    reason = unsupported.reason(name)
+    if reason is not None:
+        assert not cases_of(name), f"{name} is executed; its reason is out of date: {reason}"
+        return
+    assert cases_of(name), f"no case executes {name}, and no reason says why"
+    assert _executed(name), f"the cases of {name} fail"
 
 
 def test_no_name_has_two_cases_of_the_same_name() -> None:

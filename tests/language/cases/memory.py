@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.compiler.errors import CompilationError
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tests.language.harness import Run, covers
@@ -130,14 +132,30 @@ def advance_member(x_ptr, o_ptr, m, n):
     tl.store(target, tl.load(source, boundary_check=(0, 1), padding_option="nan") + 1, boundary_check=(0, 1))
 
 
-@covers("tl.make_block_ptr tl.advance", needs=("tl.advance",))
+@covers("tl.make_block_ptr tl.advance tensor.advance", needs=("tl.advance",))
 def blocks(run: Run) -> None:
     x = torch.arange(7 * 6.0).reshape(7, 6)
-    out = run.out(7, 6)
-    run(block_pointers, (1,), x, out, 7, 6)
     wanted = torch.full((7, 6), 77.0)
     wanted[:, 4:] = x[:, 4:] + 1
-    run.equal(out, wanted)
+    for kernel in (block_pointers, advance_member):
+        out = run.out(7, 6)
+        run(kernel, (1,), x, out, 7, 6)
+        run.equal(out, wanted)
+
+
+@triton.jit
+def refused_block_pointers(x_ptr, o_ptr):
+    tl.store(o_ptr, tl.load(tl.make_block_ptr(x_ptr, (4,), (1,), (0,), (4,), (0,))))
+
+
+@covers("tl.make_block_ptr", without=("tl.advance",))
+def blocks_that_are_gone(run: Run) -> None:
+    # The compiler's own refusal is the right answer where block pointers have been removed.
+    out = run.out(4)
+    with pytest.raises(CompilationError, match="removed"):
+        run(refused_block_pointers, (1,), torch.zeros(4), out)
+    out.fill_(1)
+    run.equal(out, np.ones(4))
 
 
 @triton.jit

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tests.language.harness import Run, covers
 
@@ -170,3 +171,43 @@ def what_a_dtype_answers(run: Run) -> None:
         run(answers, (1,), torch.zeros(4).to(kind), out, KIND=triton_kind)
         first = [int(question in yes.split()) for question in QUESTIONS]
         run.equal(out, [*first, 0, 0, 1, 0, 1, 1])
+
+
+@triton.jit
+def limits(x_ptr, o_ptr):
+    t = x_ptr.dtype.element_ty
+    tl.store(o_ptr + 0, t.get_int_max_value())
+    tl.store(o_ptr + 1, t.get_int_min_value())
+    tl.store(o_ptr + 2, tl.dtype.is_dtype("int8") + 0)
+    tl.store(o_ptr + 3, t.primitive_bitwidth)
+
+
+@covers("dtype.get_int_max_value dtype.get_int_min_value dtype.is_dtype tl.dtype")
+def limits_of_integers(run: Run) -> None:
+    for kind in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32):
+        out = run.out(4, dtype=torch.int64)
+        run(limits, (1,), torch.zeros(1).to(kind), out)
+        info = torch.iinfo(kind)
+        run.equal(out, [info.max, info.min, 1, info.bits])
+
+
+@triton.jit
+def classes(x_ptr: tl.const, descriptor, o_ptr, K: tl.constexpr):
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    tl.store(o_ptr + 0 * N + i, x)
+    if isinstance(x, tl.tensor) and isinstance(x.type, tl.block_type):
+        tl.store(o_ptr + 1 * N + i, x + 1)
+    if isinstance(descriptor, tl.tensor_descriptor) and isinstance(x_ptr.type, tl.pointer_type):
+        tl.store(o_ptr + 2 * N + i, descriptor.load([0]) + 2)
+    if isinstance(x, tl.tensor_descriptor) or isinstance(i, tl.pointer_type):
+        tl.store(o_ptr + 3 * N + i, x)
+    tl.store(o_ptr + 4 * N + i, x + K)
+
+
+@covers("tl.tensor tl.block_type tl.pointer_type tl.tensor_descriptor tl.const tl.constexpr")
+def classes_of_values(run: Run) -> None:
+    x = torch.arange(16.0)
+    out = run.out(5, 16)
+    run(classes, (1,), x, TensorDescriptor.from_tensor(x, [16]), out, K=4)
+    run.equal(out, torch.stack([x, x + 1, x + 2, torch.full_like(x, 77), x + 4]))
