@@ -262,6 +262,10 @@ def _doctor() -> int:
         if healthy:
             for name, given, meaning in capabilities.answers():
                 lines.append((f"  {'has' if given else 'lacks'}", f"{name}: {meaning}"))
+            from tritontrace.engines.ir import unsupported
+
+            lines.append(("not executed", "public names of triton.language, each with the reason"))
+            lines += [(f"  {name}", why) for name, why in unsupported.reasons().items()]
     for variable in ("TRITON_INTERPRET", "TRITON_CACHE_DIR"):
         lines.append((variable, os.environ.get(variable, "not set")))
     for name, value in lines:

@@ -103,12 +103,11 @@ class Case:
     names: frozenset[str]
     run: Callable[[Run], None]
     needs: frozenset[str] = field(default_factory=frozenset)
-    without: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def possible(self) -> bool:
         """False where the installed version lacks what the case is about."""
-        return self.needs <= installed() and not self.without & installed() and bool(self.names & installed() or not self.names)
+        return self.needs <= installed() and bool(self.names & installed() or not self.names)
 
     def check(self) -> None:
         """Raises what is wrong with it."""
@@ -122,18 +121,16 @@ class Case:
 CASES: list[Case] = []
 
 
-def covers(
-    *names: str, needs: tuple[str, ...] = (), without: tuple[str, ...] = ()
-) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
+def covers(*names: str, needs: tuple[str, ...] = ()) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
     """Makes a case of a function that takes a `Run`; `names` may each hold several, separated by spaces.
 
-    It is run where the installed version has all of `needs` and none of `without`.
+    It is run where the installed version has all of `needs`.
     """
     split = [name for text in names for name in text.split()]
 
     def register(function: Callable[[Run], None]) -> Callable[[Run], None]:
         name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-        CASES.append(Case(name, frozenset(split), function, frozenset(needs), frozenset(without)))
+        CASES.append(Case(name, frozenset(split), function, frozenset(needs)))
         return function
 
     return register

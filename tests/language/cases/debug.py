@@ -115,7 +115,7 @@ def an_amd_gpu_s_processor(run: Run) -> None:
         run.equal(out, [0])
 
 
-@covers("tl.extra.hip.memrealtime")
+@covers("tl.extra.hip tl.extra.hip.memrealtime")
 def what_an_amd_gpu_knows(run: Run) -> None:
     for target in ("hip:gfx942", "hip:gfx1100", "hip:gfx1201"):
         out = run.out(2, dtype=torch.int64)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 import triton
 import triton.language as tl
-from triton.compiler.errors import CompilationError
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tests.language.harness import Run, covers
@@ -141,21 +139,6 @@ def blocks(run: Run) -> None:
         out = run.out(7, 6)
         run(kernel, (1,), x, out, 7, 6)
         run.equal(out, wanted)
-
-
-@triton.jit
-def refused_block_pointers(x_ptr, o_ptr):
-    tl.store(o_ptr, tl.load(tl.make_block_ptr(x_ptr, (4,), (1,), (0,), (4,), (0,))))
-
-
-@covers("tl.make_block_ptr", without=("tl.advance",))
-def blocks_that_are_gone(run: Run) -> None:
-    # The compiler's own refusal is the right answer where block pointers have been removed.
-    out = run.out(4)
-    with pytest.raises(CompilationError, match="removed"):
-        run(refused_block_pointers, (1,), torch.zeros(4), out)
-    out.fill_(1)
-    run.equal(out, np.ones(4))
 
 
 @triton.jit

@@ -168,7 +168,7 @@ def sizes_of_a_program(run: Run) -> None:
     run.equal(out, [256, 8])
 
 
-@covers("tl.extra.hip tl.extra.hip.num_threads tl.extra.hip.num_warps", needs=("tl.extra.hip.num_threads",))
+@covers("tl.extra.hip.num_threads tl.extra.hip.num_warps", needs=("tl.extra.hip.num_threads",))
 def sizes_of_a_program_on_amd(run: Run) -> None:
     out = run.out(2, dtype=torch.int32)
     run(hip_sizes, (1,), out, num_warps=2, target="hip:gfx942")

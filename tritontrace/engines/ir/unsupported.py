@@ -1,14 +1,18 @@
 """The public names of ``triton.language`` that this engine does not execute, each with the reason.
 
-``tritontrace doctor`` prints them and ``docs/language.md`` lists them. Every other public name is executed by a test that compares
-it with a reference (``tests/language``), which fails for a name that is in neither place.
+``tritontrace doctor`` prints them and ``docs/language.md`` lists them. Every other public name is executed by a test that
+compares it with a reference (``tests/language``), which fails for a name that is in neither place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["REASONS", "reason"]
+import triton.language as tl
+
+from tritontrace.kernels import capabilities
+
+__all__ = ["REASONS", "reason", "reasons"]
 
 _HOST = "for the compiler and for code on the host; inside a kernel it computes nothing"
 _CUSTOM = (
@@ -40,6 +44,29 @@ REASONS: Mapping[str, str] = {
 }
 
 
+BLOCK_POINTERS: Mapping[str, str] = {
+    "tensor.advance": "removed with block pointers from this version of Triton; older ones' is executed",
+    "tl.make_block_ptr": "removed from this version of Triton, which raises NotImplementedError; older ones' is executed",
+}
+"""What only a Triton without block pointers does not execute."""
+
+
 def reason(name: str) -> str | None:
     """Why the public name (``"tl.slice"``, ``"tensor.sort"``, ``"dtype.kind"``) is not executed; None if it is."""
-    return REASONS.get(name)
+    found = REASONS.get(name)
+    if found is None and not capabilities.block_pointers():
+        found = BLOCK_POINTERS.get(name)
+    return found
+
+
+def reasons() -> dict[str, str]:
+    """The names of the installed version that are not executed, with the reason of each."""
+    return {name: why for name in (*REASONS, *BLOCK_POINTERS) if _is_installed(name) and (why := reason(name)) is not None}
+
+
+def _is_installed(name: str) -> bool:
+    first, *rest = name.split(".")
+    owner = tl if first == "tl" else getattr(tl, first)
+    for part in rest:
+        owner = getattr(owner, part, None)
+    return owner is not None
