@@ -12,6 +12,7 @@ from liger_kernel.ops.fused_moe import LigerFusedMoEFunction
 from liger_kernel.ops.fused_neighborhood_attention import LigerFusedNeighborhoodAttentionFunction
 from liger_kernel.ops.llama4_rope import LigerLlama4RopeFunction
 from liger_kernel.ops.mhc import LigerMHCCoeffsFunction, LigerMHCPostResFunction, LigerMHCPreFunction
+from liger_kernel.ops.mlp import gemm_swiglu, swiglu_backward_dGU, swiglu_backward_dI
 from liger_kernel.ops.multi_token_attention import LigerMultiTokenAttentionFunction
 from liger_kernel.ops.qwen2vl_mrope import LigerQwen2VLMRopeFunction
 from liger_kernel.ops.rope import LigerRopeFunction
@@ -167,6 +168,30 @@ def tiled_mlp(v: Values) -> Tensor:
     return apply_tiled_mlp(forward, SimpleNamespace(**{k: v[k] for k in ("gate", "up", "down")}), v["x"], num_shards=3)
 
 
+def fused_mlp(v: Values) -> Values:
+    """The kernels of LigerMLPFunction by themselves: it asks for GPU tensors. The backward reads the tuner's best_config."""
+    inner = len(v["gate"])
+    activations, config = gemm_swiglu(v["x"], v["gate"], v["up"], 1.0)
+    hidden, gate, up = (part.clone() for part in activations.split(inner, -1))
+    swiglu_backward_dGU(v["dout"], v["down"], activations, config, 1.0, 1.0)
+    _, d_gate, d_up = (part.clone() for part in activations.split(inner, -1))
+    dx = swiglu_backward_dI(v["gate"], v["up"], activations)
+    return {"hidden": hidden, "gate": gate, "up": up, "d_gate": d_gate, "d_up": d_up, "dx": dx}
+
+
+def fused_mlp_reference(v: Values) -> Values:
+    gate, up = v["x"] @ v["gate"].t(), v["x"] @ v["up"].t()
+    d_hidden, s = v["dout"] @ v["down"], gate.sigmoid()
+    d_gate, d_up = d_hidden * up * (s + gate * s * (1 - s)), d_hidden * F.silu(gate)
+    dx = d_gate @ v["gate"] + d_up @ v["up"]
+    return {"hidden": F.silu(gate) * up, "gate": gate, "up": up, "d_gate": d_gate, "d_up": d_up, "dx": dx}
+
+
+def mlp_inputs(generator: torch.Generator) -> Values:
+    shapes = {"x": (2, 40, 64), "gate": (96, 64), "up": (96, 64), "down": (64, 96), "dout": (2, 40, 64)}
+    return {name: (0.3 * torch.randn(*shape, generator=generator)).half() for name, shape in shapes.items()}
+
+
 def int2_inputs(generator: torch.Generator) -> Values:
     return {
         "a": torch.randint(-128, 127, (64, 256), generator=generator, dtype=torch.int8),
@@ -240,6 +265,7 @@ CASES: list[Case] = [
         "tiled_mlp", maker(x=(2, 9, 16), gate=(24, 16), up=(24, 16), down=(16, 24))(), tiled_mlp,
         lambda v: (F.silu(v["x"] @ v["gate"].t()) * (v["x"] @ v["up"].t())) @ v["down"].t(), ["x"],
     ),
+    differentiable("mlp float16", mlp_inputs, fused_mlp, fused_mlp_reference, rtol=1e-2, atol=1e-2),
     differentiable(
         "mm_int8int2", int2_inputs, lambda v: matmul(v["a"], pack_weights(v["w"].clone(), 2)),
         lambda v: (v["a"].long() @ v["w"].long()).int(),
