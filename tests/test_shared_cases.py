@@ -1,7 +1,6 @@
 """The shared folder of cases, where it lies beside the checkout: the findings that this library makes so far.
 
-Races, reads of memory that nobody wrote and undefined lanes have clients of their own; here such a case must run,
-finish, and get no finding of another kind.
+Races have a client of their own; here such a case must run, finish, and get no finding of another kind.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("[a-z]*.py"))
 
 pytestmark = pytest.mark.skipif(not NAMES, reason="the folder ../shared/cases is not beside this checkout")
 
-KINDS = {"oob": "out_of_bounds", "undefined_lane": "undefined_lane"}
+KINDS = {"oob": "out_of_bounds", "undefined_lane": "undefined_lane", "uninit": "uninitialized"}
 
 RIGHT_OUTPUTS = {"b01", "b02", "b03", "b05", "b10", "b11", "b12", "b13"}
 """Faulty cases whose outputs are right all the same, where an access outside gives 0 and writes nothing."""
@@ -47,7 +46,7 @@ def test_shared_case(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("this triton has no block pointers")
     module = load(name, monkeypatch)
     torch.manual_seed(0)
-    with tritontrace.session(clients=["sanitizer", "tracer"]) as session:
+    with tritontrace.session(clients=[tritontrace.Sanitizer(uninitialized=True), "tracer"]) as session:
         results = module.run()
     expected = [truth for truth in module.TRUTH["findings"] if truth["kind"] in KINDS]
     assert len(session.findings) == len(expected), session.report()

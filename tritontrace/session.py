@@ -21,6 +21,7 @@ from tritontrace.scopes.identity import LOCK, Scope
 from tritontrace.scopes.wrapping import around
 
 if TYPE_CHECKING:
+    from tritontrace.engines.written import TorchWatch
     from tritontrace.clients.base import Client
     from tritontrace.findings import Finding
     from tritontrace.launch import Launch
@@ -298,12 +299,17 @@ class Session:
                 identity.open_process(scope)
             elif join:
                 identity.join(scope)
+            if any(client.watches_torch for client in self.clients):
+                scope.watch = watch = _watch()
+                opening.do(watch.enter, undo=watch.leave)
         return scope
 
     def _end(self, scope: Scope) -> None:
         # First the scope, then the wrappers: a launch that comes in between finds no scope and passes.
         if identity.close(scope):
             interception.remove()
+            if scope.watch is not None:
+                scope.watch.leave()
 
     # What the launch path tells it (through its Scope)
 
@@ -410,11 +416,18 @@ class _Carried:
     def __init__(self, carrier: identity.Carrier) -> None:
         self._carrier = carrier
         self._exit: Callable[[], None] | None = None
+        self._watch: TorchWatch | None = None
 
     def enter(self) -> None:
         self._exit = self._carrier.enter()
+        if any(scope.watch is not None for scope in identity.active_scopes()):
+            self._watch = _watch()
+            self._watch.enter()
 
     def exit(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.leave()
         leave, self._exit = self._exit, None
         if leave is not None:
             leave()
@@ -436,6 +449,12 @@ def propagate(function: F) -> F:
     """
     carrier = identity.carrier()
     return around(function, lambda: _Carried(carrier))
+
+
+def _watch() -> TorchWatch:
+    from tritontrace.engines.written import TorchWatch  # it imports torch, which importing this package must not
+
+    return TorchWatch()
 
 
 def _findings(launch: Launch) -> list[Finding]:

@@ -74,6 +74,10 @@ class Client:
     wants_undefined: bool = False
     """True to be told of `events.UndefinedUse`; following undefined lanes costs time, so it must be asked for."""
 
+    watches_torch: bool = False
+    """True to have torch's operations watched while the session is open, so that `tritontrace.engines.written` knows which
+    memory was never written."""
+
     repeatable: bool = False
     """True if what the client finds in a dry run depends on nothing but the launch's arguments: an identical launch then
     gets the same findings without being analysed again."""

@@ -129,6 +129,7 @@ class Scope:
         "strict",
         "target",
         "verdicts",
+        "watch",
     )
 
     def __init__(
@@ -158,6 +159,7 @@ class Scope:
         self.verdicts: dict[Hashable, Any] | None = None
         self.inline_asm: Mapping[str, Any] = inline_asm or {}
         self.prints = prints
+        self.watch: Any = None
         self.closed = False
         self.forked = False
         self.owner: object = _this.token
