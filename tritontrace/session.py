@@ -21,8 +21,8 @@ from tritontrace.scopes.identity import LOCK, Scope
 from tritontrace.scopes.wrapping import around
 
 if TYPE_CHECKING:
-    from tritontrace.engines.written import TorchWatch
     from tritontrace.clients.base import Client
+    from tritontrace.engines.written import TorchWatch
     from tritontrace.findings import Finding
     from tritontrace.launch import Launch
 
