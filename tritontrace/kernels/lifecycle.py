@@ -10,7 +10,6 @@ Everything here belongs to one launch and one thread; nothing of the user's or o
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -31,13 +30,14 @@ from tritontrace.kernels.execution import Execution, View, describe, detached, s
 from tritontrace.kernels.hooks import call_pre_run_hooks, launch_hooks
 from tritontrace.kernels.layers import Chain, Tuned, is_layer_copy, run_layer, wrap_dtypes
 from tritontrace.kernels.refusals import memory_of
+from tritontrace.kernels.relaunch import Relauncher
 from tritontrace.kernels.targets import Target
 from tritontrace.launch import Launch
 from tritontrace.patching import foreign
 from tritontrace.patching.transaction import add_note
 from tritontrace.patching.warmup import patch_warmup
 from tritontrace.scopes.gates import active_gate
-from tritontrace.scopes.identity import Scope, active_scopes, hold, release
+from tritontrace.scopes.identity import Scope
 
 __all__ = ["launch", "untraceable"]
 
@@ -485,39 +485,7 @@ class _UserLaunch:
     # -- what the user gets ---------------------------------------------------------------------------------------
 
     def _result(self, bound: BoundLaunch) -> CompiledLaunch:
-        return CompiledLaunch(bound, _Relauncher(self.kernel, tuple(self.chain.scopes), bound))
-
-
-class _Relauncher:
-    """Launches the kernel again with what was compiled in: ``compiled[grid](*args)``. It holds no tensor."""
-
-    def __init__(self, kernel: Any, scopes: tuple[Scope, ...], bound: BoundLaunch) -> None:
-        self.kernel = kernel
-        self.scopes = scopes
-        self.options = dict(bound.options)
-        # More than what is declared so (every None is compiled in, too), but no tensor.
-        self.constants = {name: bound.values[name] for name, kind in bound.signature.items() if kind == "constexpr"}
-
-    def __call__(self, grid: Any) -> Callable[..., Any]:
-        parameters = inspect.signature(self.kernel.fn).parameters.values()
-        declared = [compat.KernelParam(number, parameter, False, False) for number, parameter in enumerate(parameters)]
-        fixed = {param.name: self.constants[param.name] for param in declared if param.is_constexpr}
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            # Triton's compiled kernels take every parameter, or leave out those that are compiled in.
-            everything = len(args) >= len(declared)
-            names = [param.name for param in declared if everything or param.name not in fixed]
-            words = {**self.options, **fixed, **dict(zip(names, args, strict=False)), **kwargs}
-            scopes = hold(active_scopes())
-            try:
-                observers = [*scopes, *self.scopes]
-                if not observers:
-                    return self.kernel.run(grid=grid, warmup=False, **words)
-                return launch(self.kernel, observers, (), words, grid=grid)
-            finally:
-                release(scopes)
-
-        return run
+        return CompiledLaunch(bound, Relauncher(self.kernel, tuple(self.chain.scopes), bound, launch))
 
 
 def _values(bound: BoundLaunch) -> list[Any]:
