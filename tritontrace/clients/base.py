@@ -71,8 +71,9 @@ class Client:
     Arguments may then be fake tensors (of torch's ``FakeTensorMode``, or on the meta device), and nothing is written. Events
     carry no values. What decides an access by data (an index tensor) is really read."""
 
-    wants_undefined: bool = False
-    """True to be told of `events.UndefinedUse`; following undefined lanes costs time, so it must be asked for."""
+    instruments: frozenset[str] = frozenset()
+    """What else the engine is to look for, which costs time and so must be asked for: names from `tritontrace.engines.base`
+    (`UNDEFINED` for `events.UndefinedUse`)."""
 
     watches_torch: bool = False
     """True to have torch's operations watched while the session is open, so that `tritontrace.engines.written` knows which

@@ -16,6 +16,7 @@ from tritontrace.clients.extents import Extent
 from tritontrace.clients.faults import Faults
 from tritontrace.clients.undefined import UndefinedLanes
 from tritontrace.clients.uninitialized import UnwrittenReads
+from tritontrace.engines.base import UNDEFINED
 from tritontrace.engines.ir.values import Separable
 from tritontrace.findings import Finding
 
@@ -72,7 +73,7 @@ class Sanitizer(Client):
             raise ValueError(f"bounds must be 'view' or 'storage', not {bounds!r}")
         self.bounds = bounds
         self.dry_run = dry_run
-        self.wants_undefined = undefined
+        self.instruments = frozenset({UNDEFINED}) if undefined else frozenset()
         self.watches_torch = uninitialized
         self.repeatable = dry_run and not uninitialized and type(self) is Sanitizer
         self._launch: Launch | None = None
@@ -103,7 +104,7 @@ class Sanitizer(Client):
             if op is events.Load:
                 return OpCallbacks(before=self._check_read)
             return OpCallbacks(before=self._check_read if op is events.Atomic else self._check, after=self._unwritten.wrote)
-        if op is events.UndefinedUse and self.wants_undefined:
+        if op is events.UndefinedUse and self.instruments:
             return OpCallbacks(before=self._undefined.add)
         return None
 

@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from tritontrace.kernels.arguments import BoundLaunch
     from tritontrace.launch import Launch
 
-__all__ = ["DryForm", "Engine", "EngineRun", "LaunchHooks"]
+__all__ = ["UNDEFINED", "DryForm", "Engine", "EngineRun", "LaunchHooks"]
 
 Hook = Callable[[Any], Any]
+
+UNDEFINED = "undefined"
+"""An instrument: follow undefined lanes (`events.UndefinedUse`)."""
 
 
 @dataclass(slots=True)
@@ -54,7 +57,7 @@ class EngineRun:
     """One execution of a grid: everything that belongs to it and to no other launch.
 
     `dry`: tell of every access and make none, but those whose data decides what is accessed.
-    `tracks`: follow undefined lanes (`events.UndefinedUse`).
+    `instruments`: what to look for besides (`UNDEFINED`, ...).
     `strict_bounds`: raise `OutOfBoundsError` at the end if an access left the known memory (no sanitizer listens).
     """
 
@@ -67,7 +70,7 @@ class EngineRun:
     max_steps: int | None = None
     programs: Any = None
     dry: bool = False
-    tracks: bool = False
+    instruments: frozenset[str] = frozenset()
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -76,13 +79,14 @@ class DryForm:
     """What it takes to know a kernel's accesses without executing it.
 
     `executes`: only executing it tells (flags, data that it writes itself). `static`: they depend on nothing but the
-    arguments and the grid; `check` raises if the kernel is no longer what it was. `tracks`: undefined lanes are followed.
+    arguments and the grid; `check` raises if the kernel is no longer what it was. `instruments` are
+    those of the asked ones that can be had.
     """
 
     executes: bool
     static: bool
     check: Callable[[], None]
-    tracks: bool = False
+    instruments: frozenset[str] = frozenset()
 
 
 class Engine(Protocol):
@@ -90,7 +94,9 @@ class Engine(Protocol):
 
     name: str
 
-    def prepare(self, bound: BoundLaunch, inline_asm: Mapping[str, Any] | None = None, *, tracks: bool = False) -> Any:
+    def prepare(
+        self, bound: BoundLaunch, inline_asm: Mapping[str, Any] | None = None, *, instruments: frozenset[str] = frozenset()
+    ) -> Any:
         """Compile (or find in the cache) what `run` needs; raises before anything was written to memory.
 
         `inline_asm` maps the text of inline assembly to a Python callback of numpy arrays.
@@ -102,7 +108,7 @@ class Engine(Protocol):
         storages: Mapping[str, int],
         inline_asm: Mapping[str, Any] | None = None,
         *,
-        tracks: bool = False,
+        instruments: frozenset[str] = frozenset(),
     ) -> DryForm:
         """Prepare a dry run, and say what it takes.
 

@@ -60,7 +60,7 @@ class Execution:
     strict_bounds: bool = True
     dry: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
-    tracks: bool = False
+    instruments: frozenset[str] = frozenset()
 
     def run(self, prelude: Callable[[ClientManager], None] | None = None) -> None:
         """Opens the clients, calls `prelude` (the warmup vote), runs the grid, finalizes; raises the first error."""
@@ -113,7 +113,7 @@ class Execution:
                     programs=self.programs,
                     dry=self.dry,
                     options=self.options,
-                    tracks=self.tracks,
+                    instruments=self.instruments,
                 )
             )
         finally:

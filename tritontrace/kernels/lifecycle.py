@@ -139,7 +139,7 @@ class _UserLaunch:
         self.scopes = tuple(scopes)
         self.clients: tuple[tuple[Client, ...], ...] = tuple(scope.clients for scope in scopes)
         everyone = [client for clients in self.clients for client in clients]
-        self.tracks = any(client.wants_undefined for client in everyone)
+        self.instruments = frozenset().union(*(client.instruments for client in everyone))
         self.dry = bool(everyone) and all(client.dry_run for client in everyone) and all(self.clients)
         self.args = args
         self.kwargs = kwargs
@@ -309,7 +309,7 @@ class _UserLaunch:
             return compiled
         describe(views, bound, shape, self._config())
         compiled = self._result(bound)
-        self.engine.prepare(bound, self.inline_asm, tracks=self.tracks)
+        self.engine.prepare(bound, self.inline_asm, instruments=self.instruments)
 
         def around() -> AbstractContextManager[None]:
             if self.is_trial:
@@ -330,7 +330,7 @@ class _UserLaunch:
         for view in views:
             view.launch.dry = True
         storages = {name: info.storage_ptr for name, info in views[0].launch.arguments.items() if info.is_tensor}
-        form = self.engine.dry_form(bound, storages, self.inline_asm, tracks=self.tracks)
+        form = self.engine.dry_form(bound, storages, self.inline_asm, instruments=self.instruments)
 
         def memory() -> AddressSpace:
             if not form.executes:
@@ -339,7 +339,7 @@ class _UserLaunch:
 
         execution = self._execution(views, bound, shape, memory, nullcontext)
         execution.dry = not form.executes
-        execution.tracks = form.tracks
+        execution.instruments = form.instruments
         execution.run(lambda manager: self._vote(manager, views))
         for view in views:
             view.launch.completed = False  # on the user's memory nothing has run
@@ -369,7 +369,7 @@ class _UserLaunch:
                     self._analyse(views, bound, shape)
                 return self._result(bound)
             describe(views, bound, shape, self._config())
-            self.engine.prepare(bound, self.inline_asm, tracks=self.tracks)
+            self.engine.prepare(bound, self.inline_asm, instruments=self.instruments)
             if trial.executed:
                 own_memory = frozenset().union(*(outer.own for outer in self._trials))
 
@@ -399,7 +399,7 @@ class _UserLaunch:
         if voters:
             self._tell(manager, voters, self.views, [binding.real_compile(self.kernel, bound, self.target)])
         else:
-            self.engine.prepare(bound, self.inline_asm, tracks=self.tracks)
+            self.engine.prepare(bound, self.inline_asm, instruments=self.instruments)
         return self._result(bound)
 
     def _execution(
@@ -422,7 +422,7 @@ class _UserLaunch:
             max_steps=min(steps, default=None),
             # One run serves all scopes: what one of them wants to see must run.
             programs=None if not selections or None in selections else [program for some in selections for program in some],
-            tracks=self.tracks,
+            instruments=self.instruments,
             strict_bounds=not any(client.handles_out_of_bounds for clients in self.clients for client in clients),
             options={"inline_asm": self.inline_asm, "prints": tuple(scope.prints for scope in self.scopes)},
         )

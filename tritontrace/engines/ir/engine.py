@@ -53,30 +53,35 @@ class IREngine:
     name = "ir"
 
     def prepare(
-        self, bound: BoundLaunch, inline_asm: Mapping[str, Any] | None = None, *, sliced: bool = False, tracks: bool = False
+        self,
+        bound: BoundLaunch,
+        inline_asm: Mapping[str, Any] | None = None,
+        *,
+        sliced: bool = False,
+        instruments: frozenset[str] = frozenset(),
     ) -> Program:
         """The compiled kernel for `bound`, from the cache or made now.
 
-        `sliced`: only what decides its accesses. `tracks`: with what follows undefined lanes.
+        `sliced`: only what decides its accesses. `instruments`: what is looked for besides.
 
         Raises Triton's errors from its frontend, `UnsupportedOpError`, and Triton's own `RuntimeError` if a global that the
         kernel was compiled with has changed since.
         """
         programs = _programs.get_or_create(bound.kernel, _Programs)
-        key = (bound.key, (sliced, tracks))
+        key = (bound.key, (sliced, instruments))
         program = programs.exact.get(key)
         if program is not None:
             program.globals_check()
             program.assembly_check(inline_asm or {})
             return program
         # A tuner's configs mostly differ in options that only the later stages of a compilation read.
-        alike = (bound.key_without_options(), (sliced, tracks))
+        alike = (bound.key_without_options(), (sliced, instruments))
         options = compile_options(bound)
         program = next((known for known in programs.alike.get(alike, ()) if known.serves(options)), None)
         if program is not None:
             program.globals_check()
         else:
-            program = compile_program(bound, sliced=sliced, tracks=tracks)
+            program = compile_program(bound, sliced=sliced, instruments=instruments)
         with _lock:
             program = programs.exact.setdefault(key, program)
             if program not in programs.alike.get(alike, ()):
@@ -90,14 +95,14 @@ class IREngine:
         storages: Mapping[str, int],
         inline_asm: Mapping[str, Any] | None = None,
         *,
-        tracks: bool = False,
+        instruments: frozenset[str] = frozenset(),
     ) -> DryForm:
         """See `Engine.dry_form`."""
-        program = self.prepare(bound, inline_asm, sliced=True, tracks=tracks)
+        program = self.prepare(bound, inline_asm, sliced=True, instruments=instruments)
         if bound.phantoms is not None:
-            if tracks and self._phantom_data(program, bound) is not None:
+            if instruments and self._phantom_data(program, bound) is not None:
                 # Undefined lanes are followed where that takes no data.
-                tracks = False
+                instruments = frozenset()
                 program = self.prepare(bound, inline_asm, sliced=True)
             site = self._phantom_data(program, bound)
             if site is not None:
@@ -111,7 +116,7 @@ class IREngine:
             executes=program.acts or self._reads_what_it_writes(program, storages),
             static=not program.reads and all(site.parameter is not None for site in program.sites),
             check=program.globals_check,
-            tracks=tracks,
+            instruments=instruments,
         )
 
     def _reads_what_it_writes(self, program: Program, storages: Mapping[str, int]) -> bool:
@@ -136,7 +141,7 @@ class IREngine:
 
     def run(self, run: EngineRun) -> None:
         """Execute the grid of `run`; raises what the kernel raised as `KernelError`, a client's exception as it is."""
-        program = self.prepare(run.bound, run.options.get("inline_asm"), sliced=run.dry, tracks=run.tracks)
+        program = self.prepare(run.bound, run.options.get("inline_asm"), sliced=run.dry, instruments=run.instruments)
         roots: dict[str, Allocation | None] = {}
         for index in program.pointer_names():
             leaf = run.bound.leaves[index]

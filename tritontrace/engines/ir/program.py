@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritontrace.engines import asm
+from tritontrace.engines.base import UNDEFINED
 from tritontrace.engines.ir import compute_ops, numerics, scaled, schedule
 from tritontrace.engines.ir.codegen import LAZY_OPS, Emitter, Lines, Scope, seed_block_roots
 from tritontrace.engines.ir.definedness import track
@@ -130,16 +131,16 @@ def _descriptor(value: Any, kind: Type, phantoms: Phantoms | None) -> Descriptor
     return Descriptor(base, shape, strides, block.shape, numerics.element_bytes(block.element), padding)
 
 
-def compile_program(bound: BoundLaunch, *, sliced: bool = False, tracks: bool = False) -> Program:
+def compile_program(bound: BoundLaunch, *, sliced: bool = False, instruments: frozenset[str] = frozenset()) -> Program:
     """Lower, parse, optimize and write the kernel of `bound`.
 
-    `sliced`: only the slice of it that decides its accesses. `tracks`: with what follows undefined lanes.
+    `sliced`: only the slice of it that decides its accesses. `instruments`: what is looked for besides.
 
     Raises Triton's own errors from the frontend and `UnsupportedOpError` for an operation that the engine lacks.
     """
     lowered = lower(bound)
     module = optimize(expand_polls(parse(lowered.text)), lowered.entry)
-    if tracks:
+    if UNDEFINED in instruments:
         track(module, without_data=sliced)
     if sliced:
         slice_accesses(module)
