@@ -65,7 +65,7 @@ ONE: dict[str, tuple[Real, tuple[float, float], list[tuple[float, float]]]] = {
     "erf": (mp.erf, (-6, 6), [(-0.0, -0.0), (INF, 1.0), (-INF, -1.0)]),
     "erfc": (mp.erfc, (-6, 9), [(INF, 0.0), (-INF, 2.0)]),
     "erfinv": (mp.erfinv, (-0.9999, 0.9999), [(1.0, INF), (-1.0, -INF), (2.0, NAN), (-0.0, -0.0)]),
-    "erfcinv": (lambda x: mp.erfinv(1 - x), (1e-6, 1.9999), [(0.0, INF), (2.0, -INF), (3.0, NAN)]),
+    "erfcinv": (lambda x: mp.erfinv(1 - x), (1e-6, 1.9999), [(1.0, 0.0), (0.0, INF), (2.0, -INF), (3.0, NAN)]),
     "erfcx": (lambda x: mp.exp(x * x) * mp.erfc(x), (-6, 50), [(INF, 0.0), (-INF, INF)]),
     "normcdf": (lambda x: mp.erfc(-x / mp.sqrt(2)) / 2, (-9, 9), [(INF, 1.0), (-INF, 0.0), (0.0, 0.5)]),
     "normcdfinv": (_normal_quantile, (1e-6, 0.9999), [(0.0, -INF), (1.0, INF), (2.0, NAN)]),
@@ -267,3 +267,18 @@ def test_integer_exponents(generic: Any, kind: str) -> None:
         n = np.array([4, -3, 5000, -5000, 7, -2, -140], np.int32)
         got = kernels.call(generic, name, ((kind, "int32"), kind), x, n)
         assert got.tolist() == [24.0, -0.1875, INF, 0.0, 0.0, INF, float(dtype(2.0**-140))]
+
+
+def test_growing_functions_reach_the_largest_finite_value(generic: Any) -> None:
+    """Arguments that many libraries already call infinite: the values are just below the largest number of the format."""
+    for kind, x in (("fp32", [89.0129, -89.0129]), ("fp64", [709.9149, 710.4])):
+        arguments = np.array(x, FORMATS[kind][1])
+        for name, function in (("sinh", mp.sinh), ("cosh", mp.cosh)):
+            got = kernels.call(generic, name, ((kind,), kind), arguments)
+            exact = [float(function(mp.mpf(float(v)))) for v in arguments]
+            assert ulps(got, exact).max() <= 2, name
+    x = np.array([710.75, -712.5])
+    for name, order in (("cyl_bessel_i0", 0), ("cyl_bessel_i1", 1)):
+        got = kernels.call(generic, name, (("fp64",), "fp64"), x)
+        exact = [float(mp.besseli(order, mp.mpf(v))) for v in x.tolist()]
+        np.testing.assert_allclose(got, exact, rtol=1e-12, err_msg=name)

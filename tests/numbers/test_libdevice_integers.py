@@ -216,6 +216,13 @@ def test_infinities_overflow_and_zeros_in_every_direction(generic: Any) -> None:
     assert results["rd"][:2] == [top, -INF]
     assert results["ru"][:2] == [INF, -top]
     assert all(math.isnan(r[2]) for r in results.values())
+    infinite = np.array([1.0, -2.0, INF, 0.0]), np.array([INF, INF, 2.0, -INF])
+    for kind in ("fp32", "fp64"):
+        x, y = (v.astype(FORMATS[kind][1]) for v in infinite)
+        for mode in ROUND:
+            got = kernels.call(generic, f"div_{mode}", ((kind, kind), kind), x, y)
+            assert got.tolist() == [0.0, -0.0, INF, -0.0]
+            assert np.signbit(got).tolist() == [False, True, False, True]
     for mode, r in results.items():  # 1 + -1 and 0 + -0
         assert [math.copysign(1, v) for v in r[3:]] == ([-1, -1] if mode == "rd" else [1, 1]), mode
 
@@ -275,7 +282,7 @@ PLAIN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "hiloint2double": [((0x3FF00000, -1), 1.0 + (2**32 - 1) * 2.0**-52)],
     "rsqrt_rn": [((4.0,), 0.5)],
     "fma": [((2.0, 3.0, 4.0), 10.0)],
-    "rcp64h": [((2.0,), 0.5)],
+    "rcp64h": [((2.0,), 0.5), ((INF,), 0.0), ((0.0,), INF)],
     "fast_tanhf": [((0.0,), 0.0)],
 }
 

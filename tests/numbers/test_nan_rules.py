@@ -167,6 +167,12 @@ def test_a_nan_makes_every_sum_nan(name: str) -> None:
     assert np.isnan(scanned[1, 3:]).all()
 
 
+@pytest.mark.parametrize("name", WIDE)
+def test_a_sum_of_negative_zeros_is_one(name: str) -> None:
+    values = np.array([[-0.0] * 8, [-0.0] * 7 + [0.0]]).astype(FORMATS[name][1])
+    assert np.signbit(run(sum_, values, name).astype(np.float64)).tolist() == [True, False]
+
+
 def combined(row: list[float], sign: int, tie_left: bool) -> int:
     """Triton's combine function over neighbours, level by level: the left one wins if it is larger, or equal and told to."""
     items = [(sign * v, i) for i, v in enumerate(row)]

@@ -104,6 +104,8 @@ def ufunc_reduce(ufunc: Any, value: Any, block: tuple[int, ...], axis: int) -> A
     n = block[axis]
     if value.shape[axis + 1] != n:
         value = broadcast_to(value, block) if n > 1 else value
+    if ufunc is np.add and value.dtype.kind == "f":
+        return ufunc.reduce(value, axis=axis + 1, dtype=value.dtype, initial=value.dtype.type(-0.0))  # +0.0 would hide a -0.0
     result = ufunc.reduce(value, axis=axis + 1, dtype=value.dtype)
     if ufunc in _EXTREMA and value.dtype.kind == "f":
         zero = result == 0

@@ -35,6 +35,7 @@ from tritontrace.engines.ir.tree import Op
 __all__ = [
     "TABLE",
     "copysign",
+    "cosh",
     "fma",
     "maximum",
     "maximum_number",
@@ -43,6 +44,7 @@ __all__ = [
     "odd_sum",
     "round_half_away",
     "rsqrt",
+    "sinh",
     "to_odd",
     "two_sum",
 ]
@@ -120,7 +122,7 @@ def odd_sum(a: Array, b: Array) -> Array:
 def to_odd(nearest: Array, left_over: Array) -> Array:
     """float64 `nearest` rounded to odd instead; `left_over` has the sign of (exact - nearest)."""
     bits = nearest.view(np.int64)
-    inexact = (left_over != 0) & np.isfinite(nearest)
+    inexact = ((left_over < 0) | (left_over > 0)) & np.isfinite(nearest)  # of x / inf the rest is NaN
     towards_zero = inexact & ((left_over < 0) == (nearest > 0))
     return np.where(inexact, (bits - towards_zero) | 1, bits).view(np.float64)
 
@@ -193,6 +195,16 @@ _power = native.steady(torch.pow)
 def power(x: Array, y: Array) -> Array:
     """``pow`` of floats; an integer exponent is taken as a float."""
     return _power(x, y.astype(x.dtype, copy=False))
+
+
+def sinh(x: Array) -> Array:
+    """The hyperbolic sine, up to the largest argument whose value is finite (torch's overflows before)."""
+    return np.sinh(x.astype(np.float64)).astype(x.dtype)
+
+
+def cosh(x: Array) -> Array:
+    """The hyperbolic cosine, up to the largest argument whose value is finite."""
+    return np.cosh(x.astype(np.float64)).astype(x.dtype)
 
 
 def is_normal(x: Array) -> Array:
@@ -279,7 +291,7 @@ def _numpy(name: str) -> Emit:
     return emit
 
 
-_UNSTEADY = (torch.exp2, torch.sinh, torch.cosh, torch.atanh)
+_UNSTEADY = (torch.exp2, torch.atanh)
 
 
 def _torch(function: Any) -> Emit:
@@ -339,8 +351,8 @@ TABLE: dict[str, Emit] = {
     "math.asin": _torch(torch.asin),
     "math.acos": _torch(torch.acos),
     "math.atan": _torch(torch.atan),
-    "math.sinh": _torch(torch.sinh),
-    "math.cosh": _torch(torch.cosh),
+    "math.sinh": call(sinh),
+    "math.cosh": call(cosh),
     "math.asinh": _torch(torch.asinh),
     "math.acosh": _torch(torch.acosh),
     "math.atanh": _torch(torch.atanh),

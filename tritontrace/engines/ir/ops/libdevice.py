@@ -87,8 +87,10 @@ def _from_words(high: Array, low: Array) -> Array:
 
 
 def _reciprocal_high(x: Array) -> Array:
-    """The reciprocal with the upper word of its bits only."""
-    return ((1.0 / x).view(np.int64) & ~np.int64(0xFFFFFFFF)).view(np.float64)
+    """The reciprocal to the nearest value that has bits in its upper word only; PTX's is an approximation of it."""
+    bits = (1.0 / x).view(np.int64)
+    bits = np.where(np.isfinite(x) & (x != 0), bits + np.int64(0x80000000), bits)
+    return (bits & ~np.int64(0xFFFFFFFF)).view(np.float64)
 
 
 def _as(dtype: npt.DTypeLike) -> Function:
@@ -143,8 +145,8 @@ _FUNCTIONS: dict[str, Function] = {
     "acos": _t(torch.acos),
     "atan": _t(torch.atan),
     "atan2": np.arctan2,
-    "sinh": native.steady(torch.sinh),
-    "cosh": native.steady(torch.cosh),
+    "sinh": floats.sinh,
+    "cosh": floats.cosh,
     "tanh": np.tanh,
     "asinh": _t(torch.asinh),
     "acosh": _t(torch.acosh),

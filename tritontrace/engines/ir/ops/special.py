@@ -70,7 +70,22 @@ def _signed_bessel_j1(x: Array) -> Array:
 
 
 _j0, _j1 = _even(_scipy("j0", 0.0)), _scipy("j1")
-_i0, _i1 = _even(_scipy("i0", math.inf)), _even(_scipy("i1", math.inf), -1)
+
+
+def _growing(name: str) -> Callable[[Array], Array]:
+    """A modified Bessel function of a size; scipy's own overflow before their values do."""
+    plain, scaled = _scipy(name, math.inf), _scipy(name + "e", 0.0)
+
+    def call(x: Array) -> Array:
+        wide = x.astype(np.float64)
+        half = np.exp(0.5 * wide)
+        large = (wide > 700) & np.isfinite(wide)
+        return np.where(large, scaled(wide) * half * half, plain(wide)).astype(x.dtype)
+
+    return call
+
+
+_i0, _i1 = _even(_growing("i0")), _even(_growing("i1"), -1)
 _y0, _y1 = _scipy("y0", 0.0), _scipy("y1", 0.0)
 
 bessel: dict[str, Callable[[Array], Array]] = {
@@ -112,7 +127,7 @@ def _normal_distribution(x: Array) -> Array:
 
 NEEDS_SCIPY: dict[str, Callable[..., Array]] = {
     "tgamma": _scipy("gamma"),
-    "erfcinv": _scipy("erfcinv"),
+    "erfcinv": lambda x: _scipy("erfcinv")(x) + x.dtype.type(0),  # of 1, +0.0
     "erfcx": _erfcx,
     "normcdf": _normal_distribution,
     "normcdfinv": _scipy("ndtri"),
