@@ -197,7 +197,7 @@ def test_edges(operation: Any, name: str) -> None:
     check(operation, [a for a in values for _ in values], values * len(values), name)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data(), st.sampled_from(sorted(INTEGERS)))
 def test_any_numbers(data: st.DataObject, name: str) -> None:
     info = np.iinfo(INTEGERS[name][1])
@@ -361,7 +361,7 @@ def unpack_e2m1(x_ptr, out_ptr, N: tl.constexpr):
     codes = tl.interleave(packed & 15, packed >> 4)
     sign, exponent, fraction = codes >> 3, (codes >> 1) & 3, (codes & 1).to(tl.float32)
     size = tl.where(exponent == 0, fraction * 0.5, (1 + fraction * 0.5) * tl.exp2(exponent.to(tl.float32) - 1))
-    tl.store(out_ptr + tl.arange(0, 2 * N), tl.where(sign != 0, -size, size))
+    tl.store(out_ptr + tl.arange(0, 2 * N), tl.where(sign != 0, size * -1.0, size))
 
 
 def test_fp4_unpacked_by_hand() -> None:

@@ -78,8 +78,8 @@ def _directed(
                     result[place] = _fraction(value, mode)
 
     def apply(*given: Any) -> Array:
-        *arrays, mode = given
-        arrays = np.broadcast_arrays(*arrays)
+        *operands, mode = given
+        arrays = np.broadcast_arrays(*operands)
         dtype = arrays[0].dtype
         wide = [x.astype(np.float64) for x in arrays]
         first = nearest(*wide)
