@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 
+import tritontrace
 from tests.unit.made_events import launch_of
 from tritontrace.findings import Finding
 from tritontrace.launch import Launch
@@ -183,3 +186,36 @@ def test_many_ranges_are_counted() -> None:
 )
 def test_elements_as_ranges(elements: list[int], text: str) -> None:
     assert format_elements(np.array(elements, np.int64)) == text
+
+
+@triton.jit
+def expressions_kernel(src, dst, n, TILE: tl.constexpr):
+    at = tl.arange(0, TILE)
+    value = tl.load(
+        src + at * 2,
+        mask=at
+        < n + 1,
+        other=0,
+    ).to(tl.int32)
+    tl.store(dst + at, value, at < n + 2)
+
+
+def test_a_report_quotes_the_address_and_the_mask() -> None:
+    with tritontrace.session(clients=["sanitizer"]) as session:
+        expressions_kernel[(1,)](torch.ones(8), torch.ones(4), 4, TILE=8)
+    report = session.report()
+    assert "address   src + at * 2" in report and "mask      at < n + 1, which lets these lanes through" in report
+    assert "address   dst + at" in report and "mask      at < n + 2, which" in report
+
+
+@triton.jit
+def unfilled_kernel(src, dst, n, TILE: tl.constexpr):
+    at = tl.arange(0, TILE)
+    tl.store(dst, tl.sum(tl.load(src + at, at < n)))
+
+
+def test_a_report_on_undefined_lanes_shows_where_they_go() -> None:
+    with tritontrace.session(clients=["sanitizer"]) as session:
+        unfilled_kernel[(1,)](torch.ones(8), torch.ones(1), 4, TILE=8)
+    report = session.report()
+    assert "mask      at < n, without other=" in report and "reaches   is stored at" in report and "lanes     4..7" in report

@@ -16,6 +16,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from tritontrace.reports.expressions import access_expressions
+
 if TYPE_CHECKING:
     from tritontrace.findings import Finding
     from tritontrace.launch import ArgumentInfo, Launch
@@ -152,8 +154,16 @@ def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
         yield "lanes", format_elements(finding.lanes)
     if finding.iterations:
         yield "loop", _loops(finding.iterations)
+    address, mask = access_expressions(finding.location) if finding.location is not None else (None, None)
+    if address is not None and finding.kind in ("out_of_bounds", "uninitialized"):
+        yield "address", address
     if finding.kind == "out_of_bounds" and "masked" in details:
-        yield "mask", "given, but it lets these lanes through" if details["masked"] else "none given"
+        given = f"{mask}, which lets these lanes through" if mask else "given, but it lets these lanes through"
+        yield "mask", given if details["masked"] else "none given"
+    elif finding.kind == "undefined_lane":
+        yield "mask", f"{mask}, without other=" if mask else "given, without other="
+        yield "reaches", str(details.get("uses", ""))
+        yield "remedy", "give the load an other=, or mask the use"
     elif finding.kind != "out_of_bounds":
         yield "message", finding.message
 
