@@ -74,8 +74,10 @@ def memory_of(value: Any) -> torch.Tensor | None:
         storage = _live(address)
     if storage is None:
         return None
-    flat = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    return flat.set_(storage, 0, (storage.nbytes(),), (1,))
+    # The user's modes (fake tensors, logging) must not see this tensor.
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        flat = torch.empty(0, dtype=torch.uint8, device=storage.device)
+        return flat.set_(storage, 0, (storage.nbytes(),), (1,))
 
 
 def _holds(storage: torch.UntypedStorage, address: int) -> bool:
