@@ -7,22 +7,20 @@ from dataclasses import replace
 from tests.libraries import flag_gems_index, flag_gems_linear, flag_gems_pointwise, flag_gems_random, flag_gems_reductions
 from tests.libraries.case import Case
 
+_SOFTMAX = [f"{name} {how}" for name in ("softmax", "log_softmax") for how in ("dim -1", "dim 1", "dim -1 float16")]
+_CONVOLUTION = ("conv1d", "conv2d", "conv2d strided, dilated", "conv2d grouped", "conv3d", "conv_depthwise2d")
 #: All of one kind: masked loads without ``other=`` whose masked lanes Triton leaves undefined, and which count all the same.
 #: Today's backends put zeros there, so the results are right.
 UNDEFINED = {
     "cumsum outer": "the sum of a block",
-    **dict.fromkeys(["softmax dim -1", "softmax dim 1", "softmax dim -1 float16", "softmax of long rows"], "backward: the sum over a row"),
-    **dict.fromkeys(["log_softmax dim -1", "log_softmax dim 1", "log_softmax dim -1 float16"], "backward: the sum over a row"),
-    **dict.fromkeys(["layer_norm", "layer_norm of long rows", "instance_norm"], "backward: sums over rows and columns"),
-    "batch_norm": "backward: the sums of a channel",
+    **dict.fromkeys([*_SOFTMAX, "softmax of long rows"], "the backward's sum over a row"),
+    **dict.fromkeys(["layer_norm", "layer_norm of long rows", "instance_norm"], "the backward's sums over rows and columns"),
+    "batch_norm": "the backward's sums of a channel",
     "weight_norm": "the norm of a row, forward and backward",
     "bmm": "the products over K",
     "baddbmm": "the products over K, forward and backward",
     "vdot": "the sum of a block",
-    **dict.fromkeys(
-        ["conv1d", "conv2d", "conv2d strided, dilated", "conv2d grouped", "conv3d", "conv_depthwise2d"],
-        "the products with padding and missing channels",
-    ),
+    **dict.fromkeys(_CONVOLUTION, "the products with padding and missing channels"),
     "unique": "the running count behind the last element",
     "unique of 9000": "the count of a block",
 }
@@ -30,10 +28,7 @@ UNDEFINED = {
 
 def annotated(case: Case) -> Case:
     where = UNDEFINED.get(case.name)
-    if where is None:
-        return case
-    return replace(case, finding=f"undefined lanes of masked loads without `other=` enter {where.removeprefix('backward: ')}"
-                   + (" (backward)" if where.startswith("backward") else ""))  # fmt: skip
+    return case if where is None else replace(case, finding=f"undefined lanes of masked loads without `other=` enter {where}")
 
 
 CASES: list[Case] = [

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tritontrace
 from tritontrace.clients.extents import Extent
@@ -138,3 +139,17 @@ def test_the_extent_of_a_view_with_any_strides(dims, width):
     assert (extent.first, extent.last) == (1000 + low * width, 1000 + (high + 1) * width)
     probe = np.arange(low - 3, high + 4)
     assert np.array_equal(extent.outside(1000 + probe * width, width), ~np.isin(probe, offsets))
+
+
+def test_the_users_torch_modes_see_nothing_of_it():
+    seen = []
+
+    class Dispatched(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    x, out = torch.randn(N), torch.zeros(N)
+    with tritontrace.session(clients=["sanitizer"]), Dispatched(), torch.device("meta"):
+        add_one[(3,)](Pointer(x), View(out, (N,), (1,)), 1, N, BLOCK=16)
+    assert seen == [] and torch.equal(out, x + 1)
