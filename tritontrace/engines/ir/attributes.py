@@ -56,6 +56,11 @@ def scalar_constant(value: Any, element: str) -> npt.NDArray[Any]:
     """An ``arith.constant``'s scalar as a read-only array of shape ``()`` in the compute dtype."""
     if isinstance(value, np.ndarray):
         return value
+    # The same few integers come again and again; floats are not looked up, for 0.0 equals -0.0.
+    return _whole_constant(value, element) if type(value) is int else _scalar_constant(value, element)
+
+
+def _scalar_constant(value: Any, element: str) -> npt.NDArray[Any]:
     dtype = numerics.compute_dtype(element)
     if dtype.kind == "f":
         array = np.asarray(numerics.round_to(np.array(float(value), np.float64), element))
@@ -63,6 +68,9 @@ def scalar_constant(value: Any, element: str) -> npt.NDArray[Any]:
         array = _integer(int(value), dtype)
     array.flags.writeable = False
     return array
+
+
+_whole_constant = lru_cache(maxsize=4096)(_scalar_constant)
 
 
 def _integer(value: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

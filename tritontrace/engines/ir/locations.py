@@ -49,12 +49,14 @@ class Locations:
 
     def __init__(self, aliases: dict[str, str]) -> None:
         self._aliases = aliases
-        self._known: dict[tuple[str, str | None], OpLocation] = {}
+        self._known: dict[str | None, dict[str, OpLocation]] = {}
 
     def resolve(self, text: str, function: str | None) -> OpLocation:
         """The location that `text` (what stands between ``loc(`` and ``)``) names, in a function of that name."""
-        key = (text, function)
-        found = self._known.get(key)
+        known = self._known.get(function)
+        if known is None:
+            known = self._known[function] = {}
+        found = known.get(text)
         if found is None:
             variable, frames = self._frames(text, 0)
             if frames:
@@ -65,7 +67,7 @@ class Locations:
                 found = OpLocation(places[0], tuple(reversed(places[1:])), variable)
             else:
                 found = OpLocation(None, (), variable) if variable else NO_LOCATION
-            self._known[key] = found
+            known[text] = found
         return found
 
     def _frames(self, text: str, depth: int) -> tuple[str | None, list[tuple[str, int, int]]]:

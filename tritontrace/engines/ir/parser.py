@@ -202,9 +202,11 @@ class _Parser:
         values = self.values
         operands = []
         if operand_names:
-            for operand in operand_names.split(", "):
-                value = values.get(operand)
-                operands.append(value if value is not None else self.forward(operand))
+            names = operand_names.split(", ")
+            try:
+                operands = [values[operand] for operand in names]
+            except KeyError:
+                operands = [values[operand] if operand in values else self.forward(operand) for operand in names]
         successors = self.successors(successor_names, operands, attributes, name) if successor_names else []
         regions: list[Region] = []
         if not text.startswith(" : ", at):
@@ -230,7 +232,15 @@ class _Parser:
         self.at = end
         op = Op(name, operands, [], attributes, regions, successors, location)
         if result_names is not None:
-            self.define_results(op, result_names, result_types, start)
+            if regions or len(result_types) != 1 or self.pending or ":" in result_names or "," in result_names:
+                self.define_results(op, result_names, result_types, start)
+            else:
+                # `define`, inline because nearly every op has one result
+                value = Value(result_types[0], location.variable, self.next_id, op, 0)
+                self.next_id += 1
+                op.results.append(value)
+                self.scope.append((result_names, values.get(result_names)))
+                values[result_names] = value
         if name == "arith.constant":
             self.constant(op, start)
         return op
