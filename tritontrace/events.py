@@ -310,7 +310,10 @@ class Atomic(MemoryEvent):
 
 
 class Dot(Event):
-    """``tl.dot``: `a` ``[P|1, (B,) M, K]``, `b` ``[P|1, (B,) K, N]``, `accumulator`, and `result` for `after` hooks."""
+    """``tl.dot``: `a` ``[P|1, (B,) M, K]``, `b` ``[P|1, (B,) K, N]``, `accumulator`, and `result` for `after` hooks.
+
+    Of ``tl.dot_scaled`` it has the scaled operands, as float64; `input_precision` is ``"scaled"`` then.
+    """
 
     __slots__ = ("a", "accumulator", "b", "input_precision", "result")
 

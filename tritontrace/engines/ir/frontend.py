@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tritontrace.engines.ir import fp8e4b15, shadows
+from tritontrace.engines.ir import fp8e4b15, recursion, shadows
 from tritontrace.engines.ir.shadows import ShadowWorld, UsedGlobal, ast_to_ttir
 from tritontrace.errors import UntraceableLaunchError
 from tritontrace.forking import fork_safe
@@ -159,6 +159,9 @@ def lower(bound: BoundLaunch) -> Lowered:
         # As Triton's own compile does: the frames inside its frontend, and inside ours, say nothing about the kernel.
         _drop_own_frames(error)
         compat.filter_traceback(error)
+        recursive = recursion.explain(error)
+        if recursive is not None:
+            raise recursive from error
         raise
     entry = module.get_entry_func_name()
     text = _generic_text(module, context)

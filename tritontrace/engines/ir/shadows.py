@@ -27,6 +27,7 @@ import triton
 import triton.language as tl
 from triton.language import semantic as _semantic
 
+from tritontrace.engines.ir.recursion import ReturnTypes
 from tritontrace.forking import fork_safe
 from tritontrace.kernels import capabilities, compat
 from tritontrace.kernels.targets import Target
@@ -426,6 +427,8 @@ class ShadowCodeGenerator(compat.CodeGenerator):  # type: ignore[misc]  # Triton
     def __init__(self, context: Any, prototype: Any, gscope: Any, *args: Any, jit_fn: ShadowFunction, **kwargs: Any) -> None:
         self.shadow_world = jit_fn.shadow_world
         super().__init__(context, prototype, gscope, *args, jit_fn=jit_fn, **kwargs)
+        if not isinstance(self.function_ret_types, ReturnTypes):  # the kernel's own; callees get the kernel's
+            self.function_ret_types = ReturnTypes(self.function_ret_types)
         self._keeps_locations = capabilities.exact_locations()
         if not self._keeps_locations:
             self.builder = _file_columns(context, self.builder, jit_fn, kwargs["file_name"], kwargs["begin_line"])
