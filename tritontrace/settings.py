@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["clients", "engine_name", "inline_asm", "kernels", "one_of", "positive", "prints", "programs", "target_name"]
 
 
-def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+def one_of(name: str, value: object, known: tuple[str | None, ...]) -> None:
     if value not in known:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
 

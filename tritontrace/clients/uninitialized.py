@@ -66,8 +66,6 @@ class UnwrittenReads:
                 self._record(event, rows, addresses[rows], missing)
             if event.access == "atomic":
                 shadow.mark(offsets[valid], size)
-                if shadow.written is None:
-                    return
 
     def wrote(self, event: events.MemoryEvent) -> None:
         """After a store or an atomic operation."""

@@ -87,8 +87,9 @@ def _holds(storage: torch.UntypedStorage, address: int) -> bool:
 def _live(address: int) -> torch.UntypedStorage | None:
     if not address:
         return None
-    for look in (lambda: None, LIVE_STORAGES.scan_young, LIVE_STORAGES.scan):
-        look()
+    for look in (None, LIVE_STORAGES.scan_young, LIVE_STORAGES.scan):
+        if look is not None:
+            look()
         storage = LIVE_STORAGES.lookup(address)
         if storage is not None:
             return storage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 __all__ = ["NAMES", "Destination", "Writer", "writer_for"]
 
@@ -52,7 +52,7 @@ class Writer:
             if destination == "log":
                 _log.info("%s", line)
                 continue
-            stream = getattr(sys, destination) if isinstance(destination, str) else destination
+            stream: Any = getattr(sys, destination) if isinstance(destination, str) else destination
             if stream is None:
                 continue  # a program without a console
             write = getattr(stream, "write", None)

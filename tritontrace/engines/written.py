@@ -50,7 +50,7 @@ class Shadow:
     __slots__ = ("_alive", "address", "nbytes", "written")
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
-        self._alive = StorageWeakRef(storage)
+        self._alive: Any = StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # torch gives it no types
         self.address = storage.data_ptr()
         self.nbytes = storage.nbytes()
         self.written: Bools | None = np.zeros(self.nbytes, np.bool_)
@@ -131,14 +131,14 @@ class _Written:
         storage = tensor.untyped_storage()
         shadow = self.find(storage.data_ptr(), storage.nbytes())
         if shadow is not None:
-            shadow.mark_view(tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.element_size())
+            shadow.mark_view(int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride(), tensor.element_size())
 
 
 WRITTEN = _Written()
 """The process's shadows."""
 
 
-class TorchWatch(TorchDispatchMode):
+class TorchWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Tells `WRITTEN` what one thread's torch operations make and write, from `enter` to `leave`.
 
     Modes are a stack per thread, and a session may close in any order and on any thread: `leave` takes this one out wherever it
@@ -146,7 +146,7 @@ class TorchWatch(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._thread = threading.get_ident()
         self._on = True
 

@@ -199,8 +199,9 @@ def regions(frame: Frame, site: MemorySite, pointer: Any, mask: Any) -> tuple[li
     rt = frame.rt
     lo, hi = bounds(pointer)
     size = site.size
-    rooted = site.parameter in rt.roots
-    allocation = rt.roots[site.parameter] if rooted else None
+    parameter = site.parameter
+    rooted = parameter in rt.roots
+    allocation = rt.roots[parameter] if parameter is not None and rooted else None
     if not rooted:
         allocation = rt.memory.find(lo)
     if allocation is not None and allocation.base <= lo and hi + size <= allocation.base + allocation.nbytes:

@@ -424,11 +424,15 @@ def _file_columns(context: Any, fresh: Any, function: ShadowFunction, file: str,
 class ShadowCodeGenerator(compat.CodeGenerator):  # type: ignore[misc]  # Triton's classes are untyped
     """Triton's code generator over shadows: every function it looks up or is given goes through the world."""
 
+    builder: Any
+    function_ret_types: Any
+
     def __init__(self, context: Any, prototype: Any, gscope: Any, *args: Any, jit_fn: ShadowFunction, **kwargs: Any) -> None:
         self.shadow_world = jit_fn.shadow_world
         super().__init__(context, prototype, gscope, *args, jit_fn=jit_fn, **kwargs)
-        if not isinstance(self.function_ret_types, ReturnTypes):  # the kernel's own; callees get the kernel's
-            self.function_ret_types = ReturnTypes(self.function_ret_types)
+        returned: Any = self.function_ret_types
+        if not isinstance(returned, ReturnTypes):  # the kernel's own; callees get the kernel's
+            self.function_ret_types = ReturnTypes(returned)
         self._keeps_locations = capabilities.exact_locations()
         if not self._keeps_locations:
             self.builder = _file_columns(context, self.builder, jit_fn, kwargs["file_name"], kwargs["begin_line"])
