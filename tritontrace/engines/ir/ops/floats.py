@@ -76,11 +76,13 @@ def minimum(a: Array, b: Array) -> Array:
 
 
 def _signed_zeros(result: Array, a: Array, b: Array, signs: Any) -> Array:
-    equal = a == b
-    if equal.any():  # equal numbers have equal bits, but for zeros, whose signs the rule combines
+    if result.all():
+        return result
+    zeros = (a == b) & (result == 0)
+    if zeros.any():
         integer = np.dtype(f"i{a.dtype.itemsize}")
         both = np.asarray(signs(a.view(integer), b.view(integer))).view(a.dtype)
-        result = np.where(equal, both, result)
+        result = np.where(zeros, both, result)
     return result
 
 
