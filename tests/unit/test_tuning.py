@@ -432,3 +432,17 @@ def test_the_users_own_warmup_of_an_autotuned_kernel_gives_one_compiled_kernel_f
     with pytest.raises(KeyError), tritontrace.session([]):
         kernel.warmup(torch.float32, torch.float32, N, grid=(1,), NO_SUCH=1)
     assert state(kernel) == before
+
+
+def test_configs_that_give_one_program_are_analysed_once_and_all_get_its_findings():
+    tried = [triton.Config({"BLOCK": 8}, num_warps=warps) for warps in (1, 2, 4)] + [triton.Config({"BLOCK": 16})]
+    kernel = triton.autotune(tried, key=["n"])(add_kernel)
+    client = AllConfigs()
+    with tritontrace.session(clients=[client, "sanitizer"]) as session:
+        kernel[blocks(N + 1)](torch.zeros(N), N + 1)
+    (launch,) = session.launches
+    assert len(launch.trials) == 4 and all(trial.completed for trial in launch.trials)
+    assert [len(trial.findings) for trial in launch.trials] == [len(launch.trials[0].findings)] * 4 != [0] * 4
+    assert all(finding.launch is trial for trial in launch.trials for finding in trial.findings)
+    # Once for each program, and the run itself.
+    assert len(client.launches) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -11,13 +12,14 @@ from tritontrace.clients.base import Client, ClientManager
 from tritontrace.engines.base import Engine, EngineRun
 from tritontrace.engines.memory import AddressSpace
 from tritontrace.errors import KernelError
+from tritontrace.findings import Finding
 from tritontrace.kernels import arguments
 from tritontrace.kernels.arguments import BoundLaunch
 from tritontrace.launch import Launch
 from tritontrace.patching.run import patch_run
 from tritontrace.scopes.identity import Scope
 
-__all__ = ["Execution", "View", "describe", "detached", "settle"]
+__all__ = ["Execution", "View", "adopt", "describe", "detached", "settle"]
 
 
 @dataclass(slots=True)
@@ -121,6 +123,20 @@ class Execution:
                 launch.completed = first.completed
                 launch.memory = None
             memory.finish(first.completed)
+
+
+def adopt(launch: Launch, known: Launch) -> None:
+    """Gives `launch` what clients found in one that was the same for them."""
+    launch.completed = known.completed
+    launch.dry = known.dry
+    for name, records in known.records.items():
+        mine = launch.records[name] = []
+        for record in records:
+            if isinstance(record, Finding):
+                record = copy.copy(record)
+                record.launch = launch
+                launch.findings.append(record)
+            mine.append(record)
 
 
 def settle(manager: ClientManager, raised: BaseException | None) -> BaseException | None:

@@ -5,13 +5,13 @@ Only verdicts that depend on nothing else are kept: no data decides what is acce
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from tritontrace.kernels.execution import adopt
 from tritontrace.launch import Launch
 from tritontrace.scopes.identity import Scope
 
@@ -89,14 +89,7 @@ def repeat(scope: Scope, key: Hashable) -> tuple[bool, Any]:
         line=known.line,
         dry=True,
     )
-    if known.findings:
-        for finding in known.findings:
-            again = copy.copy(finding)
-            again.launch = launch
-            launch.findings.append(again)
-            launch.records.setdefault(again.client, []).append(again)
-    else:
-        launch.records = {name: [] for name in known.records}
+    adopt(launch, known)
     scope.record(launch)
     error = scope.finish(launch)
     if error is not None:
