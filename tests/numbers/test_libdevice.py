@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from tests.numbers import libdevice_kernels as kernels
 from tests.numbers.common import FORMATS, ulps
+from tritontrace.errors import UnsupportedOpError
 
 Real = Callable[..., Any]
 
@@ -282,3 +284,14 @@ def test_growing_functions_reach_the_largest_finite_value(generic: Any) -> None:
         got = kernels.call(generic, name, (("fp64",), "fp64"), x)
         exact = [float(mp.besseli(order, mp.mpf(v))) for v in x.tolist()]
         np.testing.assert_allclose(got, exact, rtol=1e-12, err_msg=name)
+
+
+def test_without_scipy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "scipy" else find(name, *rest))
+    fresh = kernels.write(tmp_path, "cuda")  # kernels that no other test has lowered
+    signature = (("fp64",), "fp64")
+    for name in ("j0", "tgamma", "normcdf"):
+        with pytest.raises(UnsupportedOpError, match=r"tritontrace\[libdevice\]"):
+            kernels.call(fresh, name, signature, np.array([0.5]))
+    assert kernels.call(fresh, "sqrt", signature, np.array([0.25])).tolist() == [0.5]
