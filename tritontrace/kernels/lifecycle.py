@@ -20,6 +20,7 @@ from tritontrace.clients.base import Client, ClientManager
 from tritontrace.engines.base import DryForm, Engine
 from tritontrace.engines.memory import AddressSpace
 from tritontrace.engines.phantom import PhantomMemory, Phantoms
+from tritontrace.engines.reentry import refuse_reentry
 from tritontrace.errors import UntraceableLaunchError
 from tritontrace.findings import Finding
 from tritontrace.kernels import arguments, binding, compat, grids, tuners, verdicts
@@ -64,6 +65,7 @@ def launch(
         # A user's subclass called Triton's method by name on our copy of itself: the copy's launch is under way.
         return run_layer(kernel, entry or "run", args, _words(kwargs, grid, warmup, entry))
     foreign.note_traced_launch()
+    refuse_reentry(kernel)
     key = None
     if len(scopes) == 1 and scopes[0].repeats and not warmup and not trial:
         key = verdicts.key_of(kernel, args, kwargs, grid)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tritontrace.engines.reentry import refuse_reentry
 from tritontrace.errors import UntraceableLaunchError
 from tritontrace.scopes import callsite, identity
 from tritontrace.scopes.identity import Scope, hold, release
@@ -34,6 +35,7 @@ def launched(
     if is_layer_copy(kernel):
         # Our copy of a user's subclass of Triton's Autotuner or Heuristics, inside a traced launch.
         return wrapped(*args, **kwargs)
+    refuse_reentry(kernel)  # before it may take a lock of its own
     held = hold(tuple(scope for scope in scopes if scope.accepts(kernel)))
     outer = getattr(_here, "seen", False)
     name = getattr(identity.base_function(kernel), "__name__", type(kernel).__name__)

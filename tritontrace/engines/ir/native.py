@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tritontrace.engines.reentry import COMPUTING
+
 __all__ = ["apply", "from_float16", "round_through", "steady", "to_float16", "unary"]
 
 Array = npt.NDArray[Any]
@@ -35,10 +37,14 @@ def _modes_active() -> bool:
 
 
 def _apply(function: Callable[..., Tensor], arrays: Sequence[Array]) -> Array:
-    if _modes_active():
-        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
-            return function(*map(_tensor, arrays)).numpy()
-    return function(*map(_tensor, arrays)).numpy()
+    COMPUTING.function = function
+    try:
+        if _modes_active():
+            with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+                return function(*map(_tensor, arrays)).numpy()
+        return function(*map(_tensor, arrays)).numpy()
+    finally:
+        COMPUTING.function = None
 
 
 def apply(function: Callable[[Tensor], Tensor], x: Array) -> Array:
