@@ -15,7 +15,7 @@ from tritontrace.engines.ir.runtime import AsmSite, Frame
 from tritontrace.engines.ir.values import dense
 from tritontrace.errors import KernelError, UnsupportedOpError
 
-__all__ = ["asm_op", "assert_op", "dot_op", "map_op", "print_op", "reduce_op", "scan_op"]
+__all__ = ["asm_op", "assert_op", "dot_op", "lanewise", "map_op", "print_op", "reduce_op", "scan_op"]
 
 
 def dot_op(
@@ -93,25 +93,33 @@ def scan_op(
     return _watched(frame, site, "scan", combine, free, values, block, axis, reverse)
 
 
+def lanewise(function: Any) -> Any:
+    """A function of scalars with branches, for tiles: every lane goes its own way, as if it were a program."""
+
+    def run(frame: Frame, free: list[Any], *values: Any) -> list[Any]:
+        arrays = [dense(v) for v in values]
+        shape = (frame.P, *np.broadcast_shapes(*(v.shape[1:] for v in arrays)))
+        return [r.reshape(shape) for r in _per_lane(frame, function, free, [np.broadcast_to(v, shape) for v in arrays])]
+
+    return run
+
+
+def _per_lane(frame: Frame, function: Any, free: list[Any], values: list[Any]) -> list[Any]:
+    """``[P * lanes]`` results of a scalar function of arrays ``[P, ...]``, with a frame of a program for each lane."""
+    flat = [np.ascontiguousarray(v).reshape(-1) for v in values]
+    owner = np.repeat(np.arange(frame.P), len(flat[0]) // frame.P)
+    outside = [v if v.shape[0] == 1 else v[owner] for v in (dense(f) for f in free)]
+    return [np.broadcast_to(dense(r), owner.shape) for r in function(frame.take(owner), outside, *flat)]
+
+
 def map_op(frame: Frame, function: Any, free: Any, values: list[Any], block: tuple[int, ...], pack: int) -> list[Any]:
     """``tt.map_elementwise``: a scalar function of `pack` neighbours, run for every lane as if it were a program."""
-    full = [broadcast_to(v, block) for v in values]
-    programs = max(v.shape[0] for v in full)
-    full = [np.broadcast_to(v, (programs, *block)) for v in full]
-    lanes = int(np.prod(block, dtype=np.int64)) // pack
-    owner = np.repeat(np.arange(programs), lanes)
     arguments: list[Any] = []
-    for v in full:
-        flat = np.ascontiguousarray(v).reshape(programs * lanes, pack)
-        arguments.extend(flat[:, k] for k in range(pack))
-    wide = frame.take(owner if programs == frame.P else np.zeros(programs * lanes, np.int64))
-    outside = [v if v.shape[0] == 1 else v[owner] for v in (dense(f) for f in free)]
-    raw = [dense(r) for r in function(wide, outside, *arguments)]
-    out = []
-    for j in range(0, len(raw), pack):
-        columns = [np.broadcast_to(r, (programs * lanes,)) for r in raw[j : j + pack]]
-        out.append(np.stack(columns, axis=1).reshape(programs, *block))
-    return out
+    for v in values:
+        packed = np.broadcast_to(broadcast_to(v, block), (frame.P, *block)).reshape(frame.P, -1, pack)
+        arguments.extend(packed[..., k] for k in range(pack))
+    raw = _per_lane(frame, function, free, arguments)
+    return [np.stack(raw[j : j + pack], axis=1).reshape(frame.P, *block) for j in range(0, len(raw), pack)]
 
 
 def print_op(frame: Frame, site: events.Site, prefix: str, values: list[Any], kinds: list[str], hexadecimal: bool) -> None:

@@ -11,7 +11,7 @@ from tritontrace.engines.ir.codegen import Lines, Scope
 from tritontrace.engines.ir.emitters.registry import array_list, assign, integer, note_block, operation
 from tritontrace.engines.ir.runtime import AsmSite
 from tritontrace.engines.ir.scaled import Operand
-from tritontrace.engines.ir.tree import Op, Region
+from tritontrace.engines.ir.tree import Op, Region, walk
 
 _PRECISIONS = {0: "tf32", 1: "tf32x3", 2: "ieee", 3: "bf16x3", 4: "bf16x6"}
 
@@ -98,6 +98,20 @@ def _ufunc_of(region: Region, element: str, kind: str) -> Any:
     return _EXACT.get(op.name)
 
 
+def _scalar_function(scope: Scope, region: Region, kind: str) -> tuple[str, str]:
+    """Write the function of scalars that a reduction, a scan or a map holds; (its name, its free values)."""
+    if len(region.blocks) == 1:
+        return scope.region(region, kind)
+    from tritontrace.engines.ir.flatten import nested_region
+
+    return nested_region(scope, region)
+
+
+def _branches(region: Region) -> bool:
+    """True if lanes may take different ways through the region: it cannot be run on whole tiles then."""
+    return len(region.blocks) > 1 or any(op.regions or op.name == "tt.call" for op in walk(region))
+
+
 @operation("tt.reduce", "tt.scan")
 def _reduce(scope: Scope, op: Op, lines: Lines) -> None:
     axis = integer(op, "axis")
@@ -114,7 +128,9 @@ def _reduce(scope: Scope, op: Op, lines: Lines) -> None:
         name = scope.emitter.bind("np_" + ufunc.__name__, ufunc)
         combine, free = name, "None"
     else:
-        combine, free = scope.region(op.regions[0], kind)
+        combine, free = _scalar_function(scope, op.regions[0], kind)
+        if _branches(op.regions[0]):
+            combine = f"lanewise({combine})"
     text = f"{target} = {kind}_op(F, {bound}, {combine}, {free}, {inputs}, {source.shape}, {axis}, {reverse})"
     lines.add(text, op.location.location)
 
@@ -124,12 +140,7 @@ def _map_elementwise(scope: Scope, op: Op, lines: Lines) -> None:
     region = op.regions[0]
     pack = integer(op, "pack", 1)
     results = ", ".join(scope.name(r) for r in op.results)
-    if len(region.blocks) == 1:
-        name, free = scope.region(region, "map")
-    else:
-        from tritontrace.engines.ir.flatten import nested_region
-
-        name, free = nested_region(scope, region)
+    name, free = _scalar_function(scope, region, "map")
     shape = op.operands[0].type.shape
     lines.add(f"[{results}] = map_op(F, {name}, {free}, {array_list(scope, op.operands)}, {shape}, {pack})", op.location.location)
 
