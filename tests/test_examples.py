@@ -1,0 +1,29 @@
+"""Every example runs, and says what its page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(example: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, env=environment, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        for shown in re.findall(rf"\$ python examples/{example.name}\n(.*?)```", page.read_text(), flags=re.S):
+            assert _plain(shown) == _plain(done.stdout), f"{page.name} shows something else"
+
+
+def _plain(text: str) -> list[str]:
+    return [line.rstrip().replace(f"{ROOT}/", "") for line in text.strip().splitlines()]
