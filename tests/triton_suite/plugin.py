@@ -76,6 +76,8 @@ class Suite:
             import triton._internal_testing as testing
         finally:
             del os.environ["TRITON_INTERPRET"]
+        import tritontrace.engines.ir.engine  # no part of the first test's time  # noqa: F401
+
         testing.is_interpreter = self._is_interpreter
         testing.get_current_target = self._current_target
 

@@ -1,0 +1,142 @@
+"""The runner of Triton's own tests, on a small checkout made here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.triton_suite import listed, run
+from tests.triton_suite.processes import Outcome, Runner
+
+CONFTEST = """
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--device", default="cuda")
+
+
+@pytest.fixture
+def device(request):
+    return request.config.getoption("--device")
+"""
+
+TESTS = """
+import os
+import time
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton._internal_testing import is_cuda, is_interpreter
+
+
+@triton.jit
+def copy(x_ptr, out_ptr):
+    offsets = tl.arange(0, 8)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets) + 1)
+
+
+def test_copy(device):
+    x = torch.arange(8, device=device)
+    out = torch.zeros_like(x)
+    copy[(1, )](x, out)
+    assert (out == x + 1).all()
+
+
+def test_hardware():
+    assert is_interpreter() and not is_cuda()
+
+
+def test_kernels_stay_compiled():
+    assert isinstance(copy, triton.JITFunction)
+
+
+def test_interpreted():
+    assert not isinstance(copy, triton.JITFunction)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_crash(n):
+    if n == 1 and not os.environ.get("TRITON_INTERPRET"):
+        os._exit(3)
+
+
+def test_slow():
+    if not os.environ.get("TRITON_INTERPRET"):
+        time.sleep(100)
+
+
+def test_skipped():
+    pytest.skip("not here")
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    tests = tmp_path / "source" / "python" / "test"
+    (tests / "unit" / "language").mkdir(parents=True)
+    (tests / "conftest.py").write_text(CONFTEST)
+    (tests / "unit" / "language" / "test_core.py").write_text(TESTS)
+    return tmp_path / "source"
+
+
+@pytest.mark.slow
+def test_both_modes(source: Path, tmp_path: Path) -> None:
+    runner = Runner(source, tmp_path, limit=8.0)
+    ids = runner.collect(["unit/language/test_core.py"])
+    names = [test.split("::")[1] for test in ids]
+    interpreter = runner.run("interpreter", ids, 1, lambda count: None)
+    assert {name: interpreter[test].outcome for name, test in zip(names, ids)} == {
+        "test_copy": "passed",
+        "test_hardware": "passed",
+        "test_kernels_stay_compiled": "failed",
+        "test_interpreted": "passed",
+        "test_crash[1]": "passed",
+        "test_crash[2]": "passed",
+        "test_slow": "passed",
+        "test_skipped": "skipped",
+    }
+    ours = runner.run("ours", ids, 1, lambda count: None)
+    outcomes = {name: ours[test].outcome for name, test in zip(names, ids)}
+    # A test that takes the process along is named, and the ones after it run all the same.
+    assert outcomes == {
+        "test_copy": "passed",
+        "test_hardware": "passed",
+        "test_kernels_stay_compiled": "passed",
+        "test_interpreted": "failed",
+        "test_crash[1]": "crashed",
+        "test_crash[2]": "passed",
+        "test_slow": "failed",
+        "test_skipped": "skipped",
+    }
+    assert "took longer than 8 s" in ours[ids[names.index("test_slow")]].message
+
+    entries = [listed.Entry("differs", ("language/test_core.py::test_interpreted",), "it is about the interpreter")]
+    (row,), failing = run.count(ids, interpreter, ours, entries)
+    assert failing == [ids[names.index("test_crash[1]")], ids[names.index("test_slow")]]
+    assert (row.tests, row.interpreter, row.ours, row.listed, row.fails, row.more) == (8, 6, 3, 1, 2, 1)
+    assert "| language/test_core.py | 8 | 6 | 3 | 1 | 2 | 1 |" in run.markdown([row])
+
+
+def test_patterns_take_brackets_literally() -> None:
+    entry = listed.Entry("differs", ("language/test_core.py::test_x[*-f[p]]",), "")
+    assert entry.names("language/test_core.py::test_x[1-f[p]]")
+    assert not entry.names("language/test_core.py::test_x[1-fp]")
+
+
+def test_every_entry_has_tests_and_a_reason() -> None:
+    for entry in listed.read():
+        assert entry.tests and len(entry.reason) > 20, entry
+
+
+def test_a_checkout_without_tests_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no test files of Triton's"):
+        run.main(["--source", str(tmp_path), "--results", str(tmp_path / "results")])
+
+
+def test_counts_of_nothing_run() -> None:
+    rows, failing = run.count(["unit/a.py::t"], {"unit/a.py::t": Outcome("passed")}, {}, [])
+    assert failing == ["unit/a.py::t"] and rows[0].fails == 1
