@@ -7,8 +7,10 @@ import fnmatch
 import signal
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -62,6 +64,8 @@ def main(arguments: list[str]) -> int:
             task = progress.add_task(mode, total=len(wanted))
             return runner.run(mode, wanted, options.jobs, lambda count: progress.advance(task, count))
 
+        if options.ours_first:
+            return _ours_first(console, runner, ids, run, options)
         known = {} if options.fresh else runner.results("interpreter")
         interpreter = run("interpreter", [test for test in ids if test not in known])
         # Fewer than asked for only when it was told to stop.
@@ -79,6 +83,22 @@ def main(arguments: list[str]) -> int:
     _print(console, rows, failing, ours, options.show)
     if options.write is not None:
         options.write.write_text(markdown(rows))
+    return 1 if failing else 0
+
+
+def _ours_first(
+    console: Console, runner: Runner, ids: list[str], run: Callable[[str, list[str]], dict[str, Outcome]], options: Any
+) -> int:
+    """The failures without the table, for less: the interpreter runs only what does not pass here."""
+    known = {} if options.rerun == "all" else runner.results("ours")
+    ours = run("ours", [test for test in ids if test not in known or known[test].outcome not in PASSES])
+    known = {} if options.fresh else runner.results("interpreter")
+    failing = [test for test in ids if test in ours and ours[test].outcome not in (*PASSES, "skipped", "xfailed")]
+    interpreter = run("interpreter", [test for test in failing if test not in known])
+    failing = [test for test in failing if test in interpreter and interpreter[test].outcome in PASSES]
+    entries = listed.read()
+    failing = [test for test in failing if not listed.find(entries, "differs", test.removeprefix("unit/"))]
+    _print(console, [], failing, ours, options.show)
     return 1 if failing else 0
 
 
@@ -167,6 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fresh", action="store_true", help="do not use the interpreter's results of earlier runs")
     parser.add_argument("--rerun", choices=["all", "failed", "none"], default="all", help="which of our known results to replace")
     parser.add_argument("--all", action="store_true", help="also run here what does not pass with the interpreter")
+    parser.add_argument("--ours-first", action="store_true", help="no table: the interpreter runs only what fails here")
     parser.add_argument("--show", type=int, default=2, help="failures to show of each test function")
     parser.add_argument("--write", type=Path, help="write the table here, as Markdown")
     return parser
