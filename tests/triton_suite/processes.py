@@ -33,6 +33,7 @@ class Runner:
     source: Path
     folder: Path
     limit: float = 120.0
+    as_gpu: bool = False
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def stop(self) -> None:
@@ -129,6 +130,8 @@ class Runner:
         environment["TRITON_CACHE_DIR"] = str(self.folder / "cache")
         root = [f"--rootdir={self.tests}", f"--confcutdir={self.tests}", "-c", os.devnull, "-p", "no:cacheprovider"]
         quiet = ["-q", "--no-header", "--tb=short", "-W", "ignore", "--device=cpu", f"--suite-limit={self.limit}"]
+        if self.as_gpu and mode == "ours":
+            options = (*options, "--suite-as-gpu")
         command = [sys.executable, "-m", "pytest", *root, *quiet, "-p", PLUGIN, f"--suite-mode={mode}", *options, *files]
         with log.open("wb") as out:
             return subprocess.Popen(command, cwd=self.tests, env=environment, stdout=out, stderr=subprocess.STDOUT)
