@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 import tritontrace
+from tritontrace.kernels import capabilities
 
 
 @triton.jit
@@ -174,9 +175,7 @@ def batched_kernel(a_ptr, s_ptr, b_ptr, o_ptr):
     tl.store(o_ptr + z * 256 + i[None, :, None] * 16 + i[None, None, :], tl.dot_scaled(a, s, "e4m3", b, None, "bf16"))
 
 
-@pytest.mark.skipif(
-    not hasattr(tl.semantic.TritonSemantic, "deduce_scale_factor"), reason="this Triton refuses the scales of a batch"
-)
+@pytest.mark.skipif(not capabilities.batched_scales(), reason="this Triton refuses the scales of a batch")
 def test_batches() -> None:
     a, a_raw = operand("e4m3", (2, 16, 32), 1, 1)
     b, b_raw = operand("bf16", (2, 32, 16), 1, 2)

@@ -8,8 +8,9 @@ import triton
 import triton.language as tl
 
 import tritontrace
+from tritontrace.kernels import capabilities
 
-pytestmark = pytest.mark.skipif(not hasattr(tl, "atomic_poll"), reason="this Triton has no atomic_poll")
+pytestmark = pytest.mark.skipif(not capabilities.atomic_poll(), reason="this Triton has no atomic_poll")
 
 
 @triton.jit

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 import triton
 
+from tritontrace.kernels import capabilities
+
 ENVIRONMENT = {
     "GEMS_VENDOR": "nvidia",
     # Generated sources and tuned configs; not the user's.
@@ -72,6 +74,6 @@ def prepare() -> None:
     import flag_gems  # noqa: F401
     from flag_gems.utils.codegen_config_utils import get_codegen_config
 
-    if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 7):
-        # Its generated kernels ask a block pointer for `.type.element_ty`, which those of these versions do not have.
+    if not capabilities.block_pointer_operations():
+        # Its generated kernels ask a block pointer for `.type.element_ty`, which only those with a type of their own have.
         get_codegen_config().prefer_block_pointer = False

@@ -33,6 +33,9 @@ __all__ = [
     "TESTED",
     "Answer",
     "answers",
+    "atomic_poll",
+    "batched_scales",
+    "block_pointer_operations",
     "block_pointers",
     "ensure_supported",
     "exact_locations",
@@ -206,6 +209,24 @@ def block_pointers() -> bool:
     """
     make = getattr(triton.language, "make_block_ptr", None)
     return make is not None and not _mentions(make, "NotImplementedError")
+
+
+@capability
+def block_pointer_operations() -> bool:
+    """Block pointers are values of the IR, with operations and a type of their own (3.6)."""
+    return hasattr(take("triton._C.libtriton.ir").builder, "create_make_block_ptr")
+
+
+@capability
+def atomic_poll() -> bool:
+    """`tl.atomic_poll` waits for a value in memory."""
+    return hasattr(triton.language, "atomic_poll")
+
+
+@capability
+def batched_scales() -> bool:
+    """`tl.dot_scaled` takes operands, and so scales, of a batch."""
+    return hasattr(take("triton.language.semantic.TritonSemantic"), "deduce_scale_factor")
 
 
 @capability
