@@ -64,7 +64,8 @@ def emit(scope: Scope, op: Op, lines: Lines) -> None:
             note_block(scope, r.type)
         return
     if op.name not in NOTHING:
-        raise scope.emitter.unsupported(op, "no engine entry for this operation", scope.location(op))
+        why = "it has no entry for this operation; to run the kernel untraced, on a GPU, leave it out with session(kernels=[...])"
+        raise scope.emitter.unsupported(op, why, scope.location(op))
 
 
 def note_block(scope: Scope, kind: Type) -> None:
