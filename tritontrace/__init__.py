@@ -9,6 +9,7 @@
 
 from tritontrace import events
 from tritontrace.clients.base import Client, ClientManager, LoopCallbacks, OpCallbacks
+from tritontrace.clients.profiler import Profiler
 from tritontrace.clients.sanitizer import Sanitizer
 from tritontrace.clients.tracer import Tracer
 from tritontrace.errors import (
@@ -43,6 +44,7 @@ __all__ = [
     "LoopCallbacks",
     "OpCallbacks",
     "OutOfBoundsError",
+    "Profiler",
     "Sanitizer",
     "Session",
     "SourceLocation",

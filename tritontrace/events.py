@@ -9,6 +9,7 @@ scalar operation). Arrays that a method returns may be read-only views; copy bef
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,6 +36,7 @@ __all__ = [
     "Site",
     "Store",
     "UndefinedUse",
+    "Work",
 ]
 
 
@@ -420,3 +422,21 @@ class UndefinedUse(Event):
         self.role = role
         self.rows = rows
         self.lanes = lanes
+
+
+class Work(Event):
+    """A straight line of operations was executed by a batch of programs (`before` hooks only; a client asks for it with
+    `tritontrace.engines.base.OPERATIONS`).
+
+    `operations` says what one program computes in it: (IR operation, Triton's element type of the result) -> scalar
+    operations, masked lanes included. Of ``"tt.dot"`` it counts multiply-adds, by the type of the operands (``"fp16"``,
+    ``"tf32"`` for fp32 operands that are multiplied as TF32); a reduction is counted as what it combines with.
+    """
+
+    __slots__ = ()
+
+    @property
+    def operations(self) -> Mapping[tuple[str, str], int]:
+        """(IR operation, element type) -> scalar operations of one program."""
+        found: Mapping[tuple[str, str], int] = self.site.attributes["operations"]
+        return found

@@ -73,7 +73,7 @@ class Client:
 
     instruments: frozenset[str] = frozenset()
     """What else the engine is to look for, which costs time and so must be asked for: names from `tritontrace.engines.base`
-    (`UNDEFINED` for `events.UndefinedUse`)."""
+    (`UNDEFINED` for `events.UndefinedUse`, `OPERATIONS` for `events.Work`)."""
 
     watches_torch: bool = False
     """True to have torch's operations watched while the session is open, so that `tritontrace.engines.written` knows which

@@ -17,7 +17,7 @@ from tritontrace.engines.ir.values import Axis, Compare, Mask, Separable
 if TYPE_CHECKING:
     from tritontrace import events
 
-__all__ = ["active_bounds"]
+__all__ = ["active_bounds", "axis_lanes"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -44,7 +44,7 @@ def active_bounds(event: events.MemoryEvent, rows: Int64s | None = None) -> tupl
     if pointer.program is not None:
         low = low + pointer.program
     high = low
-    lanes = _lanes(mask, len(pointer.axes)) if mask is not None else ([None] * len(pointer.axes), None)
+    lanes = axis_lanes(mask, len(pointer.axes)) if mask is not None else ([None] * len(pointer.axes), None)
     if lanes is None:
         return None
     by_axis, some = lanes
@@ -74,7 +74,7 @@ def _term_bounds(axis: Axis, valid: Bools | None) -> tuple[Any, Any]:
     return least, most
 
 
-def _lanes(mask: Mask, rank: int) -> tuple[list[Bools | None], Bools | None] | None:
+def axis_lanes(mask: Mask, rank: int) -> tuple[list[Bools | None], Bools | None] | None:
     """(positions of every axis that the mask lets through ``[P|1, n]``, programs that it lets through) or None."""
     by_axis: list[Bools | None] = [None] * rank
     some: Bools | None = None

@@ -19,6 +19,7 @@ ENTRY_POINT_GROUP = "tritontrace.clients"
 """The entry-point group under which other packages register their clients: ``name = "module:Class"``."""
 
 BUILT_IN = {
+    "profiler": "tritontrace.clients.profiler:Profiler",
     "tracer": "tritontrace.clients.tracer:Tracer",
     "sanitizer": "tritontrace.clients.sanitizer:Sanitizer",
 }

@@ -12,12 +12,15 @@ if TYPE_CHECKING:
     from tritontrace.kernels.arguments import BoundLaunch
     from tritontrace.launch import Launch
 
-__all__ = ["UNDEFINED", "DryForm", "Engine", "EngineRun", "LaunchHooks"]
+__all__ = ["OPERATIONS", "UNDEFINED", "DryForm", "Engine", "EngineRun", "LaunchHooks"]
 
 Hook = Callable[[Any], Any]
 
 UNDEFINED = "undefined"
 """An instrument: follow undefined lanes (`events.UndefinedUse`)."""
+
+OPERATIONS = "operations"
+"""An instrument: tell what is computed (`events.Work`)."""
 
 
 @dataclass(slots=True)
@@ -57,7 +60,7 @@ class EngineRun:
     """One execution of a grid: everything that belongs to it and to no other launch.
 
     `dry`: tell of every access and make none, but those whose data decides what is accessed.
-    `instruments`: what to look for besides (`UNDEFINED`, ...).
+    `instruments`: what to look for besides (`UNDEFINED`, `OPERATIONS`).
     `strict_bounds`: raise `OutOfBoundsError` at the end if an access left the known memory (no sanitizer listens).
     """
 

@@ -24,6 +24,7 @@ EVENT_CLASSES: tuple[type[events.Event], ...] = (
     events.Print,
     events.Assert,
     events.UndefinedUse,
+    events.Work,
 )
 """Every event class that clients are asked about."""
 

@@ -15,7 +15,7 @@ from tritontrace.engines.ir.runtime import AsmSite, Frame
 from tritontrace.engines.ir.values import dense
 from tritontrace.errors import KernelError, UnsupportedOpError
 
-__all__ = ["asm_op", "assert_op", "dot_op", "lanewise", "map_op", "print_op", "reduce_op", "scan_op"]
+__all__ = ["asm_op", "assert_op", "dot_op", "lanewise", "map_op", "print_op", "reduce_op", "scan_op", "work_op"]
 
 
 def dot_op(
@@ -212,3 +212,10 @@ def _asm_result(frame: Frame, site: AsmSite, result: Any, element: str) -> Any:
     if kind.kind == "i" and result.dtype.kind in "iu":
         return result.astype(f"u{kind.itemsize}").view(kind)
     return numerics.round_to(result.astype(kind), element) if kind.kind == "f" else result.astype(kind)
+
+
+def work_op(frame: Frame, site: events.Site) -> None:
+    """Tells that a straight line of operations is executed."""
+    rt = frame.rt
+    if rt.on_work:
+        rt.before(events.Work(rt.launch, site, frame))

@@ -14,7 +14,7 @@ from tritontrace import events
 from tritontrace.engines.ir.runtime import Frame
 from tritontrace.engines.ir.values import Separable, dense, take_programs
 
-__all__ = ["assemble", "run_for", "run_if", "run_while", "trip_count"]
+__all__ = ["assemble", "enter_while", "loop_bounds", "run_for", "run_if", "run_while", "trip_count"]
 
 
 def assemble(pieces: list[tuple[Any, list[Any]]], programs: int) -> list[Any]:
@@ -93,8 +93,7 @@ def run_for(
 ) -> list[Any]:
     """``scf.for``; programs whose trip counts differ leave one after another."""
     rt = frame.rt
-    if rt.on_loop:
-        lower, upper, step = _announce(frame, site, lower, upper, step)
+    lower, upper, step = loop_bounds(frame, site, lower, upper, step)
     counts = trip_count(lower, upper, step, unsigned)
     values = carried
     shortest = int(counts.min())
@@ -137,8 +136,11 @@ def run_for(
     return assemble(pieces, programs)
 
 
-def _announce(frame: Frame, site: events.Site, lower: Any, upper: Any, step: Any) -> tuple[Any, Any, Any]:
+def loop_bounds(frame: Frame, site: events.Site, lower: Any, upper: Any, step: Any) -> tuple[Any, Any, Any]:
+    """The bounds that a for loop is to run with: its own, unless a client who hears of it now gives others."""
     rt = frame.rt
+    if not rt.on_loop:
+        return lower, upper, step
     event = events.Loop(rt.launch, site, frame, "for", lower, upper, step)
     if rt.hooks.loop_before:
         rt.fire(rt.hooks.loop_before, event)
@@ -153,6 +155,14 @@ def _announce(frame: Frame, site: events.Site, lower: Any, upper: Any, step: Any
             a, b, c = bounds
             return tuple(np.array([n]).astype(lower.dtype) for n in (a, b, c))  # type: ignore[return-value]
     return lower, upper, step
+
+
+def enter_while(frame: Frame, site: events.Site) -> Any:
+    """Tells that a flat while loop begins; its count of iterations."""
+    rt = frame.rt
+    if rt.hooks.loop_before:
+        rt.fire(rt.hooks.loop_before, events.Loop(rt.launch, site, frame, "while"))
+    return np.zeros(1, np.int64)
 
 
 def run_while(

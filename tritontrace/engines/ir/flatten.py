@@ -257,7 +257,10 @@ class Flattener:
         induction, *carried = body_block.arguments
         count, total = self.emitter.fresh("n"), self.emitter.fresh("t")
         names = [scope.name(a) for a in carried]
-        bounds = [scope.name(v) for v in (lower, upper, step)]
+        given = [scope.name(v) for v in (lower, upper, step)]
+        bounds = [self.emitter.fresh("n") for _ in given]
+        text = f"{', '.join(bounds)} = loop_bounds(F, {site}, {', '.join(given)})"
+        self._raw(block, text, given, bounds, op.location.location)
         text = f"{total}, {count} = trip_count({', '.join(bounds)}, {'unsignedCmp' in op.attributes}), np.zeros(1, np.int64)"
         self._raw(block, text, bounds, [total, count], op.location.location)
         self._assign(block, names, [scope.name(v) for v in inits])
@@ -285,7 +288,7 @@ class Flattener:
         before, after = op.regions[0].block, op.regions[1].block
         count = self.emitter.fresh("n")
         names = [scope.name(a) for a in before.arguments]
-        self._raw(block, f"{count} = np.zeros(1, np.int64)", [], [count])
+        self._raw(block, f"{count} = enter_while(F, {site})", [], [count], op.location.location)
         self._assign(block, names, [scope.name(v) for v in op.operands])
         head = self.new()
         self._jump(block, head)

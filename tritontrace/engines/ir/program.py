@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritontrace.engines import asm
-from tritontrace.engines.base import UNDEFINED
+from tritontrace.engines.base import OPERATIONS, UNDEFINED
 from tritontrace.engines.ir import compute_ops, numerics, scaled, schedule
 from tritontrace.engines.ir.codegen import LAZY_OPS, Emitter, Lines, Scope, seed_block_roots
 from tritontrace.engines.ir.definedness import track
@@ -24,6 +24,7 @@ from tritontrace.engines.ir.polls import expand_polls
 from tritontrace.engines.ir.runtime import AsmSite, MemorySite
 from tritontrace.engines.ir.scalars import scalar
 from tritontrace.engines.ir.slicing import slice_accesses, widest
+from tritontrace.engines.ir.tallies import count_operations
 from tritontrace.engines.ir.tree import Function, Module, Type, Value, walk
 from tritontrace.engines.memory import tensors_of
 from tritontrace.errors import UnsupportedOpError
@@ -140,6 +141,8 @@ def compile_program(bound: BoundLaunch, *, sliced: bool = False, instruments: fr
     """
     lowered = lower(bound)
     module = optimize(expand_polls(parse(lowered.text)), lowered.entry)
+    if OPERATIONS in instruments and not sliced:
+        count_operations(module)  # of the kernel, before anything is added to it
     if UNDEFINED in instruments:
         track(module, without_data=sliced)
     if sliced:

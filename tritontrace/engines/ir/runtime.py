@@ -135,6 +135,7 @@ class Runtime:
         self.on_reduce = hooks.wants(events.Reduce)
         self.on_print = hooks.wants(events.Print)
         self.on_assert = hooks.wants(events.Assert)
+        self.on_work = hooks.wants(events.Work)
         self.on_loop = hooks.wants_loops
         x, y, z = run.grid
         self.sizes = tuple(np.array([n], np.int32) for n in (x, y, z))

@@ -11,6 +11,7 @@ from tritontrace.engines.ir.codegen import Lines, Scope
 from tritontrace.engines.ir.emitters.registry import array_list, assign, integer, note_block, operation
 from tritontrace.engines.ir.runtime import AsmSite
 from tritontrace.engines.ir.scaled import Operand
+from tritontrace.engines.ir.tallies import TALLY
 from tritontrace.engines.ir.tree import Op, Region, walk
 
 _PRECISIONS = {0: "tf32", 1: "tf32x3", 2: "ieee", 3: "bf16x3", 4: "bf16x6"}
@@ -194,3 +195,10 @@ def _inline_asm(scope: Scope, op: Op, lines: Lines) -> None:
     target = "[" + ", ".join(scope.name(r) for r in op.results) + "] = " if kinds else ""
     arguments = "".join(", " + scope.array(v) for v in op.operands)
     lines.add(f"{target}asm_op(F, {name}{arguments})", op.location.location)
+
+
+@operation(TALLY)
+def _tally(scope: Scope, op: Op, lines: Lines) -> None:
+    site = scope.event_site(op, scope.location(op), (), "")
+    site.attributes["operations"] = op.attributes["operations"]
+    lines.add(f"work_op(F, {scope.emitter.bind(f'W{site.id}', site)})", op.location.location)
