@@ -25,7 +25,7 @@ RUN := OMP_NUM_THREADS=1 $(BIN)/python
 CONSTRAINTS := $(VENV)/constraints.txt
 
 .PHONY: help install demo test test-fast test-libraries libraries-table test-matrix triton-tests lint types format bench
-.PHONY: bench-compare clean
+.PHONY: bench-compare bench-sanitizer clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -107,6 +107,17 @@ format: $(STAMP)  ## let ruff lay out the sources
 
 bench: $(STAMP)  ## ours against TRITON_INTERPRET=1; BENCH_ARGS=--quick for a short run
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+# triton-viz 3.0 uses parts of Triton's interpreter that 3.8 no longer has.
+VIZ_TRITON ?= 3.6.0
+.venv-triton-viz/.installed: constraints.txt
+	test -x .venv-triton-viz/bin/python || $(PYTHON) -m venv .venv-triton-viz
+	.venv-triton-viz/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) "$$(grep '^torch==' constraints.txt)"
+	.venv-triton-viz/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) triton==$(VIZ_TRITON) triton-viz==3.0 numpy
+	touch $@
+
+bench-sanitizer: $(STAMP) .venv-triton-viz/.installed  ## the sanitizer against triton-viz's, and what clients cost together; writes docs/benchmarks.md
+	$(RUN) -m benchmarks.sanitizer --viz .venv-triton-viz/bin/python $(BENCH_ARGS)
 
 bench-compare: $(STAMP)  ## two commits in alternating rounds: make bench-compare REV1=main REV2=HEAD
 	$(BIN)/python -m benchmarks.compare $(REV1) $(REV2) $(BENCH_ARGS)

@@ -131,9 +131,13 @@ class Sanitizer(Client):
         if extent is None:
             self._check_unknown(event)
             return
-        low, high = event.minmax()
         size = event.element_bytes
         first, last = extent.first, extent.last
+        if extent.dense and type(event.address) is Separable:
+            lowest, highest = event.address.extremes()
+            if lowest >= first and highest + size <= last:
+                return
+        low, high = event.minmax()
         if extent.dense:
             if low.min() >= first and high.max() + size <= last:
                 return

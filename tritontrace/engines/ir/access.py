@@ -30,12 +30,7 @@ def simplify_mask(mask: Any) -> Any:
 def bounds(pointer: Any) -> tuple[int, int]:
     """Smallest and largest byte address over all programs and lanes, masked or not."""
     if type(pointer) is Separable:
-        lo, hi = pointer.bounds()
-        if not isinstance(lo, int):
-            lo = int(lo.min())
-        if not isinstance(hi, int):
-            hi = int(hi.max())
-        return lo, hi
+        return pointer.extremes()
     if pointer.size == 1:
         lo = int(pointer.reshape(-1)[0])
         return lo, lo

@@ -140,7 +140,7 @@ def expand_dims(value: Any, axis: int) -> Any:
     if kind is Separable:
         axes = (*value.axes[:axis], None, *value.axes[axis:])
         out = Separable(value.constant, value.program, axes, value.bits)
-        out._bounds, out._fits = value._bounds, value._fits
+        out._bounds, out._fits, out._span = value._bounds, value._fits, value._span
         return out
     return value.map_axes(lambda part: expand_dims(part, axis))
 
@@ -152,7 +152,7 @@ def transpose(value: Any, order: tuple[int, ...]) -> Any:
         return value.transpose((0, *(i + 1 for i in order)))
     if kind is Separable:
         out = Separable(value.constant, value.program, tuple(value.axes[i] for i in order), value.bits)
-        out._bounds, out._fits = value._bounds, value._fits
+        out._bounds, out._fits, out._span = value._bounds, value._fits, value._span
         return out
     return value.map_axes(lambda part: transpose(part, order))
 

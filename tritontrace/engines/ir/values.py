@@ -88,7 +88,7 @@ class Axis:
 class Separable:
     """``constant + program[P] + sum(axes)``; `bits` is the width at which the value wraps (32 or 64)."""
 
-    __slots__ = ("_bounds", "_dense", "_fits", "axes", "bits", "constant", "program")
+    __slots__ = ("_bounds", "_dense", "_fits", "_span", "axes", "bits", "constant", "program")
 
     def __init__(self, constant: int, program: Any, axes: tuple[Axis | None, ...], bits: int) -> None:
         self.constant = constant
@@ -98,6 +98,7 @@ class Separable:
         self._bounds: Any = None
         self._dense: Any = None
         self._fits: bool | None = None if bits == 32 else True
+        self._span: tuple[int, int] | None = None  # the program term's smallest and largest
 
     @property
     def ndim(self) -> int:
@@ -133,6 +134,30 @@ class Separable:
             self._bounds = (lo, hi)
         return self._bounds  # type: ignore[no-any-return]
 
+    def extremes(self) -> tuple[int, int]:
+        """Exact (smallest, largest) over the tile and all programs, before wrapping.
+
+        In a loop the program term stays while the constant moves: its span is looked for once, not in every iteration.
+        """
+        if self._bounds is None or self._span is not None:
+            lo = hi = self.constant
+            for a in self.axes:
+                if a is not None:
+                    if a.values.ndim != 1:
+                        break
+                    x, y = a.bounds()
+                    lo += x
+                    hi += y
+            else:
+                p = self.program
+                if p is None:
+                    return lo, hi
+                if self._span is None:
+                    self._span = int(p.min()), int(p.max())
+                return lo + self._span[0], hi + self._span[1]
+        lo, hi = self.bounds()
+        return (lo, hi) if isinstance(lo, int) else (int(lo.min()), int(hi.max()))
+
     def minmax(self) -> tuple[Any, Any]:
         """`bounds` as int64 arrays ``[P]`` or ``[1]`` (the form that events promise)."""
         lo, hi = self.bounds()
@@ -141,11 +166,8 @@ class Separable:
     def fits(self) -> bool:
         """True if no lane wraps at `bits`, so that the exact sum is the value."""
         if self._fits is None:
-            lo, hi = self.bounds()
-            if isinstance(lo, int):
-                self._fits = lo >= _INT32_MIN and hi <= _INT32_MAX
-            else:
-                self._fits = bool(lo.min() >= _INT32_MIN and hi.max() <= _INT32_MAX)
+            lo, hi = self.extremes()
+            self._fits = lo >= _INT32_MIN and hi <= _INT32_MAX
         return self._fits
 
     def dense(self) -> Any:
@@ -180,7 +202,9 @@ class Separable:
         """The value plus an int."""
         if n == 0:
             return self
-        return Separable(self.constant + n, self.program, self.axes, self.bits)
+        out = Separable(self.constant + n, self.program, self.axes, self.bits)
+        out._span = self._span
+        return out
 
     def scale(self, n: int, bits: int) -> Separable:
         """The value times an int, at a width of `bits`; the caller has asked `fits`."""
@@ -191,6 +215,9 @@ class Separable:
         out = Separable(self.constant * n, program, axes, bits)
         if n == 1:
             out._bounds = self._bounds
+        if self._span is not None:
+            first, last = self._span
+            out._span = (first * n, last * n) if n >= 0 else (last * n, first * n)
         return out
 
     def plus(self, other: Separable) -> Separable:
@@ -200,7 +227,10 @@ class Separable:
             axes.append(b if a is None else a if b is None else a.plus(b))
         p, q = self.program, other.program
         program = q if p is None else p if q is None else p + q
-        return Separable(self.constant + other.constant, program, tuple(axes), self.bits)
+        out = Separable(self.constant + other.constant, program, tuple(axes), self.bits)
+        if p is None or q is None:
+            out._span = other._span if p is None else self._span
+        return out
 
 
 def separable(value: Any, bits: int) -> Separable | None:
@@ -280,11 +310,7 @@ class Compare:
     def decided(self) -> tuple[bool, bool]:
         """(true on every lane, false on every lane), from the bounds alone; exact for separable terms' extremes."""
         if self._decided is None:
-            lo, hi = self.difference.bounds()
-            if not isinstance(lo, int):
-                lo = int(lo.min())
-            if not isinstance(hi, int):
-                hi = int(hi.max())
+            lo, hi = self.difference.extremes()
             self._decided = _decide(self.predicate, lo, hi)
         return self._decided
 
