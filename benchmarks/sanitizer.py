@@ -109,7 +109,8 @@ def table(report: dict[str, Any]) -> list[str]:
         "tensors. The first launch in a process is of another size and builds; only later ones are measured, every one from "
         "scratch (a fresh session; triton-viz's memory of earlier launches emptied). `dry` is `Sanitizer(dry_run=True)`, "
         "`beside` is `Sanitizer()` beside the executing launch; triton-viz executes nothing. Medians, with the range. The "
-        "ratio is to the faster of triton-viz's two modes. In every process a fault is planted once (a tensor one element short), and a clean "
+        "ratio is to the faster of triton-viz's two modes. "
+        "In every process a fault is planted once (a tensor one element short), and a clean "
         "launch must give no finding; the cells say where a tool fails that.",
         "",
         f"Noise of the machine: a fixed loop of Python took {shown(before['median_s'])} (5% to 95%: {shown(before['p5_s'])} to "
@@ -142,7 +143,8 @@ def _own(report: dict[str, Any]) -> list[str]:
         "The first check of matmul 4096^3, on tensors of the meta device, in a process where the same program was launched once "
         "with 512^3 (so that building it is no part): median "
         f"{shown(median(first['first_s']))} of {len(first['first_s'])} processes ({shown(min(first['first_s']))} to "
-        f"{shown(max(first['first_s']))}), of processor time {shown(median(first['first_cpu_s']))}; target 10 ms. An identical dry launch again: median "
+        f"{shown(max(first['first_s']))}), of processor time {shown(median(first['first_cpu_s']))}; "
+        "target 10 ms. An identical dry launch again: median "
         f"{shown(median(first['repeated_s']))}, least {shown(min(first['repeated_s']))}, of "
         f"{len(first['repeated_s'])}; target 50 us.",
         "",
