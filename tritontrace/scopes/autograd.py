@@ -11,6 +11,8 @@ before the first session opens.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -43,11 +45,37 @@ def ready() -> bool:
                 stacklevel=2,
             )
         else:
-            _has, _get, _put = has, get, put_in
             # Older versions cannot take a key out again; there the slot is set to None instead.
             _remove = getattr(core, "_remove_obj_from_tls", None)
+            _has, _get, _put = has, get, holding(put_in, _remove)
         _looked = True
     return _put is not None
+
+
+def holding(put_in: Callable[[str, Any], None], remove: Callable[[str], None] | None) -> Callable[[str, Any], None]:
+    """`put_in` so that the slot holds a reference of its own to what is put there.
+
+    torch 2.11 takes none and lets go of one all the same when the slot is overwritten (measured; 2.13 is right): the object is then
+    freed under whoever has it. There a reference is made for the slot to let go of.
+    """
+    probe = object()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(probe))  # what a torch that takes none lets go of
+    before = sys.getrefcount(probe)
+    put_in(_KEY, probe)
+    holds = sys.getrefcount(probe) > before
+
+    def put_with_reference(key: str, value: Any) -> None:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+        put_in(key, value)
+
+    if holds:
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(probe))
+    safe = put_in if holds else put_with_reference
+    if remove is not None:
+        remove(_KEY)
+    else:
+        safe(_KEY, None)
+    return safe
 
 
 def fetch() -> Any:
