@@ -55,8 +55,8 @@ def ready() -> bool:
 def holding(put_in: Callable[[str, Any], None], remove: Callable[[str], None] | None) -> Callable[[str, Any], None]:
     """`put_in` so that the slot holds a reference of its own to what is put there.
 
-    torch 2.11 takes none and lets go of one all the same when the slot is overwritten (measured; 2.13 is right): the object is then
-    freed under whoever has it. There a reference is made for the slot to let go of.
+    torch 2.11 takes none and lets go of one all the same when the slot is overwritten (measured; 2.13 is right): the object
+    is then freed under whoever has it. There a reference is made for the slot to let go of.
     """
     probe = object()
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(probe))  # what a torch that takes none lets go of
