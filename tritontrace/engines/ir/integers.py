@@ -29,6 +29,7 @@ __all__ = [
 
 _ndarray = np.ndarray
 _PREDICATES = ("eq", "ne", "lt", "le", "gt", "ge")
+_SWAPPED = ("eq", "ne", "gt", "ge", "lt", "le")
 _UFUNCS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
 
 
@@ -120,6 +121,10 @@ def compare(a: Any, b: Any, predicate: int) -> Any:
     """``arith.cmpi`` with a signed predicate (0..5: eq, ne, slt, sle, sgt, sge)."""
     if type(a) is _ndarray and type(b) is _ndarray and not _widens(a, b):
         return _UFUNCS[predicate](a, b)
+    if type(b) is _ndarray and b.size == 1 and type(a) is Separable and a.fits():
+        return Mask((Compare(a.wide().add_constant(-int(b.reshape(-1)[0])), _PREDICATES[predicate]),))
+    if type(a) is _ndarray and a.size == 1 and type(b) is Separable and b.fits():
+        return Mask((Compare(b.wide().add_constant(-int(a.reshape(-1)[0])), _SWAPPED[predicate]),))
     bits = 64
     x, y = separable(a, bits), separable(b, bits)
     if x is None or y is None or not x.fits() or not y.fits():

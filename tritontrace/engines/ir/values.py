@@ -88,7 +88,7 @@ class Axis:
 class Separable:
     """``constant + program[P] + sum(axes)``; `bits` is the width at which the value wraps (32 or 64)."""
 
-    __slots__ = ("_bounds", "_dense", "_fits", "_span", "axes", "bits", "constant", "program")
+    __slots__ = ("_bounds", "_dense", "_fits", "_span", "_wide", "axes", "bits", "constant", "program")
 
     def __init__(self, constant: int, program: Any, axes: tuple[Axis | None, ...], bits: int) -> None:
         self.constant = constant
@@ -99,6 +99,7 @@ class Separable:
         self._dense: Any = None
         self._fits: bool | None = None if bits == 32 else True
         self._span: tuple[int, int] | None = None  # the program term's smallest and largest
+        self._wide: Separable | None = None
 
     @property
     def ndim(self) -> int:
@@ -219,6 +220,14 @@ class Separable:
             first, last = self._span
             out._span = (first * n, last * n) if n >= 0 else (last * n, first * n)
         return out
+
+    def wide(self) -> Separable:
+        """The value at 64 bits, remembered; the caller has asked `fits`."""
+        if self.bits == 64:
+            return self
+        if self._wide is None:
+            self._wide = self.scale(1, 64)
+        return self._wide
 
     def plus(self, other: Separable) -> Separable:
         """The sum of two values of one width."""
