@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -97,6 +98,10 @@ def test_text_is_the_raw_module_in_generic_form() -> None:
     assert __file__ in out.text
 
 
+def without_locations(text: str) -> list[str]:
+    return [re.sub(r" loc\(.*\)$", "", line) for line in text.splitlines() if not line.startswith("#loc")]
+
+
 def test_same_ir_as_tritons_own_frontend() -> None:
     out, x = tensors()
     bound = bind(softmax_kernel, (out, x, 64), {"BLOCK": 64}, CUDA)
@@ -124,7 +129,10 @@ def test_same_ir_as_tritons_own_frontend() -> None:
         function = builder.get_or_insert_function(theirs, UNTERMINATED, builder.get_function_ty([], []), "private", False)
         theirs.push_back(function)
         function.add_entry_block()
-        assert ours == theirs.str()
+        if capabilities.exact_locations():
+            assert ours == theirs.str()
+        else:  # ours are then more exact than Triton's
+            assert without_locations(ours) == without_locations(theirs.str())
     finally:
         for function, state in zip((_scaled, _twice, _larger), before, strict=True):
             function.hash, function.used_global_vals = state["hash"], {}

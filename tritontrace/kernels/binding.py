@@ -161,7 +161,7 @@ def real_compile(jit_fn: Any, bound: BoundLaunch | CompileRequest, target: Targe
     if request is None:
         request = CompileRequest.of(bound, target) if isinstance(bound, BoundLaunch) else bound
     kernel = compat.unwrap(jit_fn)
-    world = ShadowWorld(request.target)
+    world = ShadowWorld(request.target, tritons_locations=True)
     function = world.shadow(kernel)
     backend = backend_for(request.target)
     options, signature, constants, attributes = _specialize(function, backend, request)

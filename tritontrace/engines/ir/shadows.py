@@ -168,10 +168,14 @@ class _TargetSemantic(compat.require(_semantic, "TritonSemantic")):  # type: ign
 
 
 class ShadowWorld:
-    """The shadows of one lowering, and what it learned: the globals that were read. Belongs to one thread."""
+    """The shadows of one lowering, and what it learned: the globals that were read. Belongs to one thread.
 
-    def __init__(self, target: Target) -> None:
+    With `tritons_locations` the code has the locations that this Triton gives it, also where later ones are more exact.
+    """
+
+    def __init__(self, target: Target, *, tritons_locations: bool = False) -> None:
         self.target = target
+        self.keeps_locations = tritons_locations or capabilities.exact_locations()
         self.used_globals: dict[tuple[str, int], UsedGlobal] = {}
         self._shadows: dict[int, Any] = {}
         self._on_target: dict[int, tuple[Any, Any]] = {}
@@ -433,7 +437,7 @@ class ShadowCodeGenerator(compat.CodeGenerator):  # type: ignore[misc]  # Triton
         returned: Any = self.function_ret_types
         if not isinstance(returned, ReturnTypes):  # the kernel's own; callees get the kernel's
             self.function_ret_types = ReturnTypes(returned)
-        self._keeps_locations = capabilities.exact_locations()
+        self._keeps_locations = self.shadow_world.keeps_locations
         if not self._keeps_locations:
             self.builder = _file_columns(context, self.builder, jit_fn, kwargs["file_name"], kwargs["begin_line"])
         self.semantic = _TargetSemantic(self.builder)
