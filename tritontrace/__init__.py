@@ -9,9 +9,14 @@
 
 from tritontrace import events
 from tritontrace.clients.base import Client, ClientManager, LoopCallbacks, OpCallbacks
+from tritontrace.clients.coverage import Coverage
+from tritontrace.clients.numerics import Numerics
+from tritontrace.clients.precision import Precision
 from tritontrace.clients.profiler import Profiler
 from tritontrace.clients.sanitizer import Sanitizer
 from tritontrace.clients.tracer import Tracer
+from tritontrace.determinism import Determinism, Difference, check_determinism
+from tritontrace.engines.base import Order
 from tritontrace.errors import (
     ArgumentError,
     DeadlockError,
@@ -35,15 +40,21 @@ __all__ = [
     "ArgumentError",
     "Client",
     "ClientManager",
+    "Coverage",
     "DeadlockError",
+    "Determinism",
+    "Difference",
     "Finding",
     "FindingError",
     "HookConflictError",
     "KernelError",
     "Launch",
     "LoopCallbacks",
+    "Numerics",
     "OpCallbacks",
+    "Order",
     "OutOfBoundsError",
+    "Precision",
     "Profiler",
     "Sanitizer",
     "Session",
@@ -54,6 +65,7 @@ __all__ = [
     "UnsupportedOpError",
     "UnsupportedTritonError",
     "UntraceableLaunchError",
+    "check_determinism",
     "events",
     "propagate",
     "session",

@@ -25,12 +25,17 @@ __all__ = [
     "Assert",
     "Atomic",
     "Batch",
+    "Compared",
     "Dot",
     "Event",
+    "Executed",
+    "IntegerOverflow",
     "Load",
     "Loop",
     "MaskForm",
     "MemoryEvent",
+    "NonFinite",
+    "NonFiniteUse",
     "Print",
     "Reduce",
     "Site",
@@ -440,3 +445,91 @@ class Work(Event):
         """(IR operation, element type) -> scalar operations of one program."""
         found: Mapping[tuple[str, str], int] = self.site.attributes["operations"]
         return found
+
+
+class NonFinite(Event):
+    """An operation made a NaN of operands that are none, or an infinity of finite ones (`before` hooks only).
+
+    `lanes` is bool, broadcastable to ``[P, *block]``: where it did. `operands` and `result` broadcast to the same shape
+    for an elementwise operation; a dot has its operands as `Dot` has them, a reduction its inputs. Narrow floats come as float32.
+    """
+
+    __slots__ = ("lanes", "operands", "result")
+
+    def __init__(
+        self, launch: Launch, site: Site, batch: Batch, lanes: npt.NDArray[np.bool_], operands: tuple[Any, ...], result: Any
+    ) -> None:
+        super().__init__(launch, site, batch)
+        self.lanes = lanes
+        self.operands = operands
+        self.result = result
+
+
+class NonFiniteUse(Event):
+    """A value that an operation made non-finite, or one that was computed from it, is put into memory (`before` hooks only).
+
+    `site` is that operation's; `use` the store's or atomic operation's; `lanes` is bool, broadcastable to
+    ``[P, *block]`` of the store's block: the lanes that are written so.
+    """
+
+    __slots__ = ("lanes", "use")
+
+    def __init__(self, launch: Launch, site: Site, batch: Batch, use: Site, lanes: npt.NDArray[np.bool_]) -> None:
+        super().__init__(launch, site, batch)
+        self.use = use
+        self.lanes = lanes
+
+
+class IntegerOverflow(Event):
+    """A signed addition, subtraction or multiplication left the range of its type and wrapped (`before` hooks only).
+
+    `lanes` is bool, broadcastable to ``[P, *block]``; `operands` are the two operands as int64; `operation` is ``"add"``,
+    ``"sub"`` or ``"mul"``, `dtype` the type whose range was left (``"int32"``).
+    """
+
+    __slots__ = ("dtype", "lanes", "operands", "operation")
+
+    def __init__(
+        self,
+        launch: Launch,
+        site: Site,
+        batch: Batch,
+        lanes: npt.NDArray[np.bool_],
+        operands: tuple[Any, Any],
+        operation: str,
+        dtype: str,
+    ) -> None:
+        super().__init__(launch, site, batch)
+        self.lanes = lanes
+        self.operands = operands
+        self.operation = operation
+        self.dtype = dtype
+
+
+class Compared(Event):
+    """A floating-point value is about to be stored; `reference` is what it would be, computed in float64 (`before` hooks only).
+
+    `value`, `reference` and `active` (bool, or None: all) are broadcastable to ``[P, *block]``.
+    """
+
+    __slots__ = ("active", "reference", "value")
+
+    def __init__(self, launch: Launch, site: Site, batch: Batch, value: Any, reference: Any, active: Any) -> None:
+        super().__init__(launch, site, batch)
+        self.value = value
+        self.reference = reference
+        self.active = active
+
+
+class Executed(Event):
+    """A piece of straight-line code was executed for the first time in this launch (`before` hooks only).
+
+    `statements` are (file, line, taken): a statement that starts at that line, or, where `taken` is False, an ``if`` there
+    without an ``else`` whose condition was false.
+    """
+
+    __slots__ = ("statements",)
+
+    def __init__(self, launch: Launch, site: Site, batch: Batch, statements: tuple[tuple[str, int, bool], ...]) -> None:
+        super().__init__(launch, site, batch)
+        self.statements = statements

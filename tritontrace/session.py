@@ -49,6 +49,7 @@ def session(
     max_steps: int | None = None,
     inline_asm: Mapping[str, Callable[..., Any]] | None = None,
     prints: Any = "stderr",
+    order: Any = None,
 ) -> Session:
     """Trace the Triton launches made inside ``with tritontrace.session(...) as session:``.
 
@@ -90,6 +91,11 @@ def session(
         ``tritontrace.kernel``, at INFO), a function of the line, a text stream, or None. The first lines of a launch are
         shown; `events.Print` has all of them.
 
+    `order`
+        The order in which the programs of a grid are begun: ``"forward"``, ``"reverse"``, an integer (a random order with
+        that seed), or an `Order` that also says how many of them execute in lockstep; default: as the engine likes. What
+        does not depend on it is what a GPU gives; see `check_determinism`. Of several sessions the innermost one's is taken.
+
     The result also decorates functions (plain, async and generator functions): each call is traced, all of them into the
     one session, which the decorated function has as ``.session``.
 
@@ -108,6 +114,7 @@ def session(
         max_steps=max_steps,
         inline_asm=inline_asm,
         prints=prints,
+        order=order,
     )
 
 
@@ -136,6 +143,7 @@ class Session:
         max_steps: int | None = None,
         inline_asm: Mapping[str, Callable[..., Any]] | None = None,
         prints: Any = "stderr",
+        order: Any = None,
     ) -> None:
         settings.one_of("scope", scope, ("context", "process"))
         settings.one_of("on_finding", on_finding, ("collect", "warn", "raise"))
@@ -149,6 +157,7 @@ class Session:
         self.max_steps = max_steps
         self.inline_asm = settings.inline_asm(inline_asm)
         self.prints = settings.prints(prints)
+        self.order = settings.order(order)
         self.programs = settings.programs(programs)
         self.kernels = settings.kernels(kernels)
         self.target = settings.target_name(target)
@@ -291,6 +300,7 @@ class Session:
             max_steps=self.max_steps,
             inline_asm=self.inline_asm,
             prints=self.prints,
+            order=self.order,
         )
         with Transaction("the opening of a session") as opening:
             opening.do(interception.install, undo=interception.remove)

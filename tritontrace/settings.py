@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tritontrace.engines import prints as printing
 from tritontrace.engines.asm import normalized
+from tritontrace.engines.base import Order
 from tritontrace.scopes import identity
 
 if TYPE_CHECKING:
     from tritontrace.clients.base import Client
 
-__all__ = ["clients", "engine_name", "inline_asm", "kernels", "one_of", "positive", "prints", "programs", "target_name"]
+__all__ = ["clients", "engine_name", "inline_asm", "kernels", "one_of", "order", "positive", "prints", "programs", "target_name"]
 
 
 def one_of(name: str, value: object, known: tuple[str | None, ...]) -> None:
@@ -102,4 +103,18 @@ def prints(destination: Any) -> printing.Destination:
     elif not callable(destination) and not callable(getattr(destination, "write", None)):
         raise TypeError(f"prints takes {', '.join(map(repr, printing.NAMES))}, a function or a text stream, not {destination!r}")
     made: printing.Destination = destination
+    return made
+
+
+def order(order: Any) -> Order | None:
+    """The order of programs."""
+    if order is None or isinstance(order, Order):
+        made: Order | None = order
+    elif isinstance(order, int) and not isinstance(order, bool):
+        made = Order("random", order)
+    else:
+        made = Order(str(order))
+    if made is not None:
+        one_of("order", made.kind, ("forward", "reverse", "random"))
+        positive("order.batch", made.batch)
     return made

@@ -22,6 +22,8 @@ BUILT_IN = {
     "profiler": "tritontrace.clients.profiler:Profiler",
     "tracer": "tritontrace.clients.tracer:Tracer",
     "sanitizer": "tritontrace.clients.sanitizer:Sanitizer",
+    "numerics": "tritontrace.clients.numerics:Numerics",
+    "coverage": "tritontrace.clients.coverage:Coverage",
 }
 """The clients of this package, by name; they work without installed metadata, and their names are taken."""
 

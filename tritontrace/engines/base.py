@@ -12,7 +12,19 @@ if TYPE_CHECKING:
     from tritontrace.kernels.arguments import BoundLaunch
     from tritontrace.launch import Launch
 
-__all__ = ["OPERATIONS", "UNDEFINED", "DryForm", "Engine", "EngineRun", "LaunchHooks"]
+__all__ = [
+    "ARITHMETIC",
+    "LINES",
+    "OPERATIONS",
+    "OVERFLOW",
+    "SHADOW",
+    "UNDEFINED",
+    "DryForm",
+    "Engine",
+    "EngineRun",
+    "LaunchHooks",
+    "Order",
+]
 
 Hook = Callable[[Any], Any]
 
@@ -21,6 +33,36 @@ UNDEFINED = "undefined"
 
 OPERATIONS = "operations"
 """An instrument: tell what is computed (`events.Work`)."""
+
+ARITHMETIC = "arithmetic"
+"""An instrument: look at every floating-point result (`events.NonFinite`), and follow what is not finite
+(`events.NonFiniteUse`)."""
+
+OVERFLOW = "overflow"
+"""An instrument: check signed integer arithmetic (`events.IntegerOverflow`)."""
+
+SHADOW = "shadow"
+"""An instrument: compute everything in float64, too, and compare what is stored (`events.Compared`)."""
+
+LINES = "lines"
+"""An instrument: tell which statements of the source are executed (`events.Executed`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The order in which the programs of a grid are begun, and how many of them execute in lockstep.
+
+    `kind` is ``"forward"``, ``"reverse"`` or ``"random"`` (by `seed`); `batch` None leaves the size of a batch to the engine.
+    """
+
+    kind: str = "forward"
+    seed: int = 0
+    batch: int | None = None
+
+    def __str__(self) -> str:
+        kind = f"random({self.seed})" if self.kind == "random" else self.kind
+        together = "" if self.batch is None else ", one by one" if self.batch == 1 else f", {self.batch} at a time"
+        return kind + together
 
 
 @dataclass(slots=True)
@@ -60,7 +102,8 @@ class EngineRun:
     """One execution of a grid: everything that belongs to it and to no other launch.
 
     `dry`: tell of every access and make none, but those whose data decides what is accessed.
-    `instruments`: what to look for besides (`UNDEFINED`, `OPERATIONS`).
+    `instruments`: what to look for besides (`UNDEFINED`, ...).
+    `order`: the order of the programs; None is the engine's own.
     `strict_bounds`: raise `OutOfBoundsError` at the end if an access left the known memory (no sanitizer listens).
     """
 
@@ -74,6 +117,7 @@ class EngineRun:
     programs: Any = None
     dry: bool = False
     instruments: frozenset[str] = frozenset()
+    order: Order | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
 

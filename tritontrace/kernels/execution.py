@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tritontrace.clients.base import Client, ClientManager
-from tritontrace.engines.base import Engine, EngineRun
+from tritontrace.engines.base import Engine, EngineRun, Order
 from tritontrace.engines.memory import AddressSpace
 from tritontrace.errors import KernelError
 from tritontrace.findings import Finding
@@ -63,6 +63,7 @@ class Execution:
     dry: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     instruments: frozenset[str] = frozenset()
+    order: Order | None = None
 
     def run(self, prelude: Callable[[ClientManager], None] | None = None) -> None:
         """Opens the clients, calls `prelude` (the warmup vote), runs the grid, finalizes; raises the first error."""
@@ -77,6 +78,8 @@ class Execution:
             if prelude is not None:
                 prelude(manager)
             with patch_run(manager, self.bound.kernel_name) as hooks:
+                for view in self.views:
+                    view.launch.memory = memory
                 manager.pre_run()
                 with self.around():
                     self._run_grid(hooks, memory)
@@ -85,6 +88,8 @@ class Execution:
             raised = error
         if memory is not None:
             memory.finish(False)  # nothing to do unless the grid was never begun
+            for view in self.views:
+                view.launch.memory = None
         outcome = settle(manager, raised)
         if outcome is not None:
             try:
@@ -101,8 +106,6 @@ class Execution:
             return
         first = launches[0]
         try:
-            for launch in launches:
-                launch.memory = memory
             self.engine.run(
                 EngineRun(
                     launch=first,
@@ -116,6 +119,7 @@ class Execution:
                     dry=self.dry,
                     options=self.options,
                     instruments=self.instruments,
+                    order=self.order,
                 )
             )
         finally:

@@ -432,6 +432,7 @@ class _UserLaunch:
             # One run serves all scopes: what one of them wants to see must run.
             programs=None if not selections or None in selections else [program for some in selections for program in some],
             instruments=self.instruments,
+            order=next((scope.order for scope in reversed(self.scopes) if scope.order is not None), None),
             strict_bounds=not any(client.handles_out_of_bounds for clients in self.clients for client in clients),
             options={"inline_asm": self.inline_asm, "prints": tuple(scope.prints for scope in self.scopes)},
         )

@@ -25,6 +25,11 @@ EVENT_CLASSES: tuple[type[events.Event], ...] = (
     events.Assert,
     events.UndefinedUse,
     events.Work,
+    events.NonFinite,
+    events.NonFiniteUse,
+    events.IntegerOverflow,
+    events.Compared,
+    events.Executed,
 )
 """Every event class that clients are asked about."""
 

@@ -47,11 +47,22 @@ def render(session: ReportSource, *, width: int = DEFAULT_WIDTH, color: bool = F
     parts: list[Any] = [_headline(launches, findings)]
     for number, finding in enumerate(findings, 1):
         parts += [Text(), _finding(finding, f"{number} of {len(findings)}: ")]
+    for launch in launches:
+        described = [line for records in launch.records.values() for record in records for line in _described(record)]
+        if described:
+            parts += [Text(), Rule(Text(_launch_title(launch), "bold"), align="left", characters="─")]
+            parts += [Text(f"  {line}") for line in described]
     failed = [launch for launch in launches if launch.error is not None]
     if failed:
         parts += [Text(), Rule(Text("launches that ended early", "bold"), align="left", characters="─")]
         parts += [Text(f"  {_launch_title(launch)}: {type(launch.error).__name__}: {launch.error}") for launch in failed]
     return _to_text(Group(*parts), width, color)
+
+
+def _described(record: Any) -> list[str]:
+    """What a record that is no finding says of itself."""
+    describe = getattr(record, "describe", None)
+    return str(describe()).splitlines() if callable(describe) else []
 
 
 def render_finding(finding: Finding, *, width: int = DEFAULT_WIDTH, color: bool = False) -> str:

@@ -39,6 +39,7 @@ from tritontrace.scopes import autograd
 
 if TYPE_CHECKING:
     from tritontrace.clients.base import Client
+    from tritontrace.engines.base import Order
     from tritontrace.launch import Launch
 
 __all__ = [
@@ -121,6 +122,7 @@ class Scope:
         "inline_asm",
         "kernels",
         "max_steps",
+        "order",
         "owner",
         "prints",
         "programs",
@@ -145,6 +147,7 @@ class Scope:
         max_steps: int | None = None,
         inline_asm: Mapping[str, Any] | None = None,
         prints: Any = "stderr",
+        order: Order | None = None,
     ) -> None:
         self.id = next(_ids)
         self.session = session
@@ -155,6 +158,7 @@ class Scope:
         self.kernels = kernels
         self.programs = programs
         self.max_steps = max_steps
+        self.order = order
         self.repeats = bool(self.clients) and all(client.repeatable for client in self.clients)
         self.verdicts: dict[Hashable, Any] | None = None
         self.inline_asm: Mapping[str, Any] = inline_asm or {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritontrace import events
-from tritontrace.engines.ir import control, integers, memory_ops, tensors, undefined
+from tritontrace.engines.ir import control, integers, lines, memory_ops, nonfinite, overflow, shadow64, tensors, undefined
 from tritontrace.engines.ir.descriptors import Descriptor
 from tritontrace.engines.ir.runtime import AsmSite, MemorySite
 from tritontrace.engines.ir.tree import Block, Function, Module, Op, OpLocation, Region, Type, Value, free_values
@@ -66,7 +66,7 @@ class Emitter:
     """The Python module of one kernel while it is written.
 
     `max_block` collects the largest tile, `sites` the memory operations, `accesses` those of them that really move data,
-    `origins` the loads whose undefined lanes are followed.
+    `origins` the loads whose undefined lanes are followed, `births` the operations whose results may become non-finite.
     """
 
     def __init__(self, module: Module, kernel: str) -> None:
@@ -81,7 +81,7 @@ class Emitter:
             "full": integers.broadcast_to,
             "_flat": lambda v: v.reshape(v.shape[0]),
         }
-        for room in (control, integers, memory_ops, tensors, undefined):
+        for room in (control, integers, lines, memory_ops, nonfinite, overflow, shadow64, tensors, undefined):
             for name in dir(room):
                 value = getattr(room, name)
                 if callable(value) and getattr(value, "__module__", None) == room.__name__:
@@ -90,6 +90,7 @@ class Emitter:
         self.sites: list[MemorySite] = []
         self.accesses: list[MemorySite] = []
         self.origins: list[MemorySite | None] = []
+        self.births: list[events.Site] = []
         self.max_block = 1
         self._counter = 0
         self.calling: list[str] = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritontrace.engines.base import DryForm
+from tritontrace.engines.base import DryForm, Order
 from tritontrace.engines.ir.frontend import compile_options
 from tritontrace.engines.ir.program import Program, compile_program
 from tritontrace.engines.ir.runtime import Frame, MemorySite, Runtime
@@ -154,7 +154,7 @@ class IREngine:
         arguments = program.arguments(run.bound)
         try:
             with np.errstate(all="ignore"):
-                self._execute(program, rt, arguments, run.programs, SLICE_ELEMENTS if run.dry else CHUNK_ELEMENTS)
+                self._execute(program, rt, arguments, run, SLICE_ELEMENTS if run.dry else CHUNK_ELEMENTS)
         except TritonTraceError:
             raise
         except Exception as error:
@@ -169,8 +169,8 @@ class IREngine:
         if run.strict_bounds:
             rt.raise_out_of_bounds()
 
-    def _execute(self, program: Program, rt: Runtime, arguments: list[Any], programs: Any, elements: int) -> None:
-        frames = _chunks(rt, max(1, elements // program.max_block), programs)
+    def _execute(self, program: Program, rt: Runtime, arguments: list[Any], run: EngineRun, elements: int) -> None:
+        frames = _chunks(rt, max(1, elements // program.max_block), run.programs, run.order)
         if program.entry is not None:
             entry = program.entry
             for frame in frames:
@@ -180,14 +180,20 @@ class IREngine:
         Scheduler(rt, program.blocks).run((frame, dict(zip(names, arguments))) for frame in frames)
 
 
-def _chunks(rt: Runtime, size: int, programs: Any) -> Iterator[Frame]:
+def _chunks(rt: Runtime, size: int, programs: Any, order: Order | None) -> Iterator[Frame]:
     x, y, z = rt.grid
-    if programs is None:
-        total = x * y * z
-        for start in range(0, total, size):
-            yield rt.frame(np.arange(start, min(total, start + size), dtype=np.int64))
-        return
-    wanted = sorted({a + x * (b + y * c) for a, b, c in programs if 0 <= a < x and 0 <= b < y and 0 <= c < z})
-    if wanted:
-        for start in range(0, len(wanted), size):
-            yield rt.frame(np.array(wanted[start : start + size], np.int64))
+    wanted = None
+    total = x * y * z
+    if programs is not None:
+        ids = sorted({a + x * (b + y * c) for a, b, c in programs if 0 <= a < x and 0 <= b < y and 0 <= c < z})
+        wanted, total = np.array(ids, np.int64), len(ids)
+    if order is not None:
+        wanted = np.arange(total, dtype=np.int64) if wanted is None else wanted
+        if order.kind == "reverse":
+            wanted = wanted[::-1]
+        elif order.kind == "random":
+            wanted = np.random.default_rng(order.seed).permutation(wanted)
+        size = size if order.batch is None else min(size, order.batch)
+    for start in range(0, total, size):
+        end = min(total, start + size)
+        yield rt.frame(np.arange(start, end, dtype=np.int64) if wanted is None else wanted[start:end])

@@ -36,6 +36,9 @@ _FP8 = ("fp8e4b15", "fp8e4b8", "fp8e4nv", "fp8e5", "fp8e5b16")
 # 3.9 warns where this is left to its default; it has no say in the frontend.
 _UNASKED = {"enable_fp_fusion": True}
 
+# with both, the frontend asserts that integer arithmetic stays in range
+_OVERFLOW_OPTIONS = ("sanitize_overflow", "debug")
+
 Part = str | tuple[str, int]
 Slot = tuple[int, Part]
 """Where an argument of the entry function comes from: (index into ``bound.leaves``, part).
@@ -121,21 +124,29 @@ def compile_options(bound: BoundLaunch) -> Any:
     return _permissive(backend_for(bound.target).parse_options({**_UNASKED, **bound.compile_options()}))
 
 
-def lower(bound: BoundLaunch) -> Lowered:
+def lower(bound: BoundLaunch, *, lines: bool = False, overflow: bool = False) -> Lowered:
     """The IR of `bound`'s kernel for its specialization. Safe on many threads; the text is the same on each.
 
     Raises Triton's own `CompilationError` for a kernel that its frontend refuses, and `RuntimeError`, as Triton does, where a
     global that an earlier lowering of the kernel used has another value now.
+
+    `lines` leaves a mark in the text wherever a statement of the source begins (see `lines`), `overflow` an assertion
+    behind integer arithmetic (see `overflow`; the kernel's own assertions are there then, too).
     """
     if compat.is_gluon(bound.kernel):
         raise UntraceableLaunchError(f"kernel {bound.kernel_name!r} is written in Gluon, which has an IR of its own")
     backend = backend_for(bound.target)
-    world = ShadowWorld(bound.target)
+    world = ShadowWorld(bound.target, lines=lines)
     watch = _watches.get_or_create(bound.kernel, _GlobalsWatch)
     watch.check()
     function = world.shadow(bound.kernel)
     asked: dict[str, Any] = {}
-    options = _WatchedOptions(compile_options(bound), asked)
+    chosen = compile_options(bound)
+    if overflow:
+        chosen = copy.copy(chosen)  # the classes are frozen
+        for name in _OVERFLOW_OPTIONS:
+            object.__setattr__(chosen, name, True)
+    options = _WatchedOptions(chosen, asked)
     codegen_functions = {
         **backend.get_codegen_implementation(options),
         "min_dot_size": lambda lhs, rhs: (1, 1, 1),
@@ -163,6 +174,8 @@ def lower(bound: BoundLaunch) -> Lowered:
         if recursive is not None:
             raise recursive from error
         raise
+    if overflow:
+        asked.update({name: getattr(compile_options(bound), name) for name in _OVERFLOW_OPTIONS})
     entry = module.get_entry_func_name()
     text = _generic_text(module, context)
     watch.add(world.used_globals)

@@ -11,18 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritontrace.engines import asm
-from tritontrace.engines.base import OPERATIONS, UNDEFINED
+from tritontrace.engines.base import ARITHMETIC, LINES, OPERATIONS, OVERFLOW, SHADOW, UNDEFINED
 from tritontrace.engines.ir import compute_ops, numerics, scaled, schedule
 from tritontrace.engines.ir.codegen import LAZY_OPS, Emitter, Lines, Scope, seed_block_roots
 from tritontrace.engines.ir.definedness import track
 from tritontrace.engines.ir.descriptors import Descriptor
 from tritontrace.engines.ir.flatten import FlatBlock, Flattener, has_wait
 from tritontrace.engines.ir.frontend import Lowered, Slot, lower
+from tritontrace.engines.ir.lines import mark_lines
+from tritontrace.engines.ir.nonfinite import follow_nonfinite
 from tritontrace.engines.ir.optimizer import optimize
+from tritontrace.engines.ir.overflow import check_overflow
 from tritontrace.engines.ir.parser import parse
 from tritontrace.engines.ir.polls import expand_polls
 from tritontrace.engines.ir.runtime import AsmSite, MemorySite
 from tritontrace.engines.ir.scalars import scalar
+from tritontrace.engines.ir.shadow64 import shadow_floats
 from tritontrace.engines.ir.slicing import slice_accesses, widest
 from tritontrace.engines.ir.tallies import count_operations
 from tritontrace.engines.ir.tree import Function, Module, Type, Value, walk
@@ -139,12 +143,24 @@ def compile_program(bound: BoundLaunch, *, sliced: bool = False, instruments: fr
 
     Raises Triton's own errors from the frontend and `UnsupportedOpError` for an operation that the engine lacks.
     """
-    lowered = lower(bound)
-    module = optimize(expand_polls(parse(lowered.text)), lowered.entry)
-    if OPERATIONS in instruments and not sliced:
+    if sliced:
+        instruments &= {UNDEFINED}  # the others look at values, which a slice has not
+    lowered = lower(bound, lines=LINES in instruments, overflow=OVERFLOW in instruments)
+    module = parse(lowered.text)
+    if LINES in instruments:
+        mark_lines(module)
+    if OVERFLOW in instruments:
+        check_overflow(module, keep_asserts=bound.debug)
+    module = optimize(expand_polls(module), lowered.entry)
+    if OPERATIONS in instruments:
         count_operations(module)  # of the kernel, before anything is added to it
+    # In this order: none of them is to follow another one's companions.
     if UNDEFINED in instruments:
         track(module, without_data=sliced)
+    if ARITHMETIC in instruments:
+        follow_nonfinite(module, lowered.entry)
+    if SHADOW in instruments:
+        shadow_floats(module, lowered.entry)
     if sliced:
         slice_accesses(module)
     program = _write(bound, lowered, module)

@@ -109,7 +109,7 @@ class Runtime:
     `roots` maps a pointer parameter to the allocation that its argument lies in, or to None if the argument has no memory; a
     parameter that is not there points anywhere. `failure` is the exception that a client's hook
     raised, so that it can be told from the kernel's own. `undefined` has for each load whose undefined lanes are followed the
-    programs and the mask of its last execution.
+    programs and the mask of its last execution, `executed` the marked pieces of code that were reached.
     """
 
     def __init__(self, run: EngineRun, roots: dict[str, Any]) -> None:
@@ -126,6 +126,7 @@ class Runtime:
         self.steps = 0
         self.failure: BaseException | None = None
         self.undefined: dict[int, tuple[Any, Any]] = {}
+        self.executed: set[int] = set()
         self.out_of_bounds: list[tuple[MemorySite, list[tuple[int, int, int]], int]] = []
         hooks = run.hooks
         self.on_load = hooks.wants(events.Load)

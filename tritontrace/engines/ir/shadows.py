@@ -17,6 +17,7 @@ import ast
 import copy
 import functools
 import logging
+import os
 import re
 import threading
 import types
@@ -27,6 +28,7 @@ import triton
 import triton.language as tl
 from triton.language import semantic as _semantic
 
+from tritontrace.engines.ir.lines import statement_mark
 from tritontrace.engines.ir.recursion import ReturnTypes
 from tritontrace.forking import fork_safe
 from tritontrace.kernels import capabilities, compat
@@ -171,10 +173,12 @@ class ShadowWorld:
     """The shadows of one lowering, and what it learned: the globals that were read. Belongs to one thread.
 
     With `tritons_locations` the code has the locations that this Triton gives it, also where later ones are more exact.
+    With `lines` the frontend marks where statements begin (see `lines`).
     """
 
-    def __init__(self, target: Target, *, tritons_locations: bool = False) -> None:
+    def __init__(self, target: Target, *, tritons_locations: bool = False, lines: bool = False) -> None:
         self.target = target
+        self.lines = lines
         self.keeps_locations = tritons_locations or capabilities.exact_locations()
         self.used_globals: dict[tuple[str, int], UsedGlobal] = {}
         self._shadows: dict[int, Any] = {}
@@ -402,6 +406,13 @@ def _interpreted_state(original: Any) -> dict[str, Any]:
     return {**state, "fn": original.fn, "__globals__": original.fn.__globals__}
 
 
+_TRITON = os.path.dirname(triton.__file__) + os.sep
+
+
+class Skipped(ast.Pass):
+    """The ``else`` of an ``if`` that has none, where lines are marked."""
+
+
 _DEFINITION = re.compile(r"^([ \t]*)def\s", re.MULTILINE)
 
 
@@ -456,6 +467,12 @@ class ShadowCodeGenerator(compat.CodeGenerator):  # type: ignore[misc]  # Triton
         return shadow_lookup
 
     def visit(self, node: Any) -> Any:
+        if self.shadow_world.lines and isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef):
+            self._mark_statement(node)
+            if type(node) is ast.If and not node.orelse:
+                # Where the condition is false there is nothing to see, unless something stands there.
+                node = ast.copy_location(ast.If(test=node.test, body=node.body, orelse=[Skipped()]), node)
+                ast.copy_location(node.orelse[0], node)
         if self._keeps_locations:
             value = super().visit(node)
         else:
@@ -464,6 +481,15 @@ class ShadowCodeGenerator(compat.CodeGenerator):  # type: ignore[misc]  # Triton
             if outer:
                 self.builder.set_loc(outer)
         return value if type(value) in _PLAIN else self.shadow_world.shadow(value)
+
+    def _mark_statement(self, node: Any) -> None:
+        if self.file_name.startswith(_TRITON):
+            return
+        taken = not isinstance(node, Skipped)
+        self.builder.create_print(statement_mark(self.file_name, self.begin_line + node.lineno, taken), False, [], [])
+
+    def visit_Skipped(self, node: Any) -> None:
+        """What stands for the ``else`` that an ``if`` has not."""
 
     def get_Attribute(self, lhs: Any, attr: Any) -> Any:
         return self.shadow_world.member(lhs, super().get_Attribute(lhs, attr))

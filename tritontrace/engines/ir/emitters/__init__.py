@@ -5,7 +5,7 @@ Pure elementwise operations are in `ops.ELEMENTWISE`. An emitter gets (scope, op
 
 from __future__ import annotations
 
-from tritontrace.engines.ir.emitters import compute, control, indices, memory, probes, shapes, undefined
+from tritontrace.engines.ir.emitters import compute, control, indices, memory, numerics, probes, shapes, undefined
 from tritontrace.engines.ir.emitters.registry import EMITTERS, emit, knows
 
-__all__ = ["EMITTERS", "compute", "control", "emit", "indices", "knows", "memory", "probes", "shapes", "undefined"]
+__all__ = ["EMITTERS", "compute", "control", "emit", "indices", "knows", "memory", "numerics", "probes", "shapes", "undefined"]
