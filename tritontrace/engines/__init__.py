@@ -11,7 +11,7 @@ __all__ = ["Engine", "EngineRun", "LaunchHooks", "get", "names"]
 
 def names() -> tuple[str, ...]:
     """The engines that `get` knows."""
-    return ("ir",)
+    return ("ir", "python", "auto")
 
 
 @functools.cache
@@ -21,4 +21,12 @@ def get(name: str) -> Engine:
         from tritontrace.engines.ir.engine import IREngine
 
         return IREngine()
+    if name == "python":
+        from tritontrace.engines.python.engine import PythonEngine
+
+        return PythonEngine()
+    if name == "auto":
+        from tritontrace.engines.auto import AutoEngine
+
+        return AutoEngine()
     raise ValueError(f"unknown engine {name!r}; the engines are {', '.join(map(repr, names()))}")

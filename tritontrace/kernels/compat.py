@@ -39,6 +39,7 @@ __all__ = [
     "PTXASError",
     "TensorDescriptor",
     "TensorWrapper",
+    "UnsupportedLanguageConstruct",
     "compile_source",
     "constexpr",
     "constexpr_value",
@@ -100,6 +101,7 @@ MockTensor: Any = take("triton.runtime.jit.MockTensor")
 PTXASError: Any = take("triton.runtime.errors.PTXASError")
 OutOfResources: Any = take("triton.runtime.errors.OutOfResources")
 CompileTimeAssertionFailure: Any = take("triton.compiler.errors.CompileTimeAssertionFailure")
+UnsupportedLanguageConstruct: Any = take("triton.compiler.errors.UnsupportedLanguageConstruct")
 
 # wrapt 2 gave ObjectProxy a base of its own; a proxy is recognised by its real class, never by what it claims to be.
 _PROXY_CLASS: type = getattr(wrapt, "BaseObjectProxy", wrapt.ObjectProxy)

@@ -1,0 +1,230 @@
+"""``engine="python"``: statement by statement, with real places, one program at a time."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+import traceback
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import tritontrace
+from tritontrace.errors import DeadlockError, KernelError, UnsupportedOpError
+from tritontrace.events import Load
+
+SEEN: list[Any] = []
+
+
+@triton.jit
+def noting(x_ptr, out_ptr, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    x = tl.load(x_ptr + at)
+    SEEN.append((__program__, x))  # noqa: F821 - a local of every kernel in this engine
+    y = x * 2
+    tl.store(out_ptr + at, y)
+
+
+def test_a_kernel_runs_any_python_and_sees_its_values() -> None:
+    SEEN.clear()
+    x, out = torch.arange(8.0), torch.zeros(8)
+    before = dict(vars(noting))
+    names = set(globals())
+    with tritontrace.session(engine="python", programs=[(1, 0, 0)]) as session:
+        noting[(2,)](x, out, B=4)
+    ((program, block),) = SEEN
+    assert program == (1, 0, 0)
+    assert block.numpy().tolist() == [4, 5, 6, 7]
+    assert str(block) == "fp32[4] [4. 5. 6. 7.]"
+    assert out.tolist() == [0, 0, 0, 0, 8, 10, 12, 14]
+    assert session.launches[0].completed
+    assert vars(noting) == before
+    assert set(globals()) == names
+
+
+def test_lines_are_the_kernels_own() -> None:
+    lines: list[str] = []
+
+    def tracer(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_name != "noting":
+            return None
+        if event == "line":
+            lines.append(linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip())
+        return tracer
+
+    old = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        with tritontrace.session(engine="python"):
+            noting[(1,)](torch.zeros(4), torch.zeros(4), B=4)
+    finally:
+        sys.settrace(old)
+    body = [line for line in lines if not line.startswith("def ")]
+    assert body[0].startswith("at = ") and body[-1].startswith("tl.store(") and len(body) == 5
+
+
+@triton.jit
+def failing_helper(x):
+    if tl.program_id(0) == 2:
+        raise ValueError("not this one")
+    return x
+
+
+@triton.jit
+def failing(x_ptr, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(x_ptr + at, failing_helper(tl.load(x_ptr + at)))
+
+
+def test_an_exception_names_line_and_program_and_has_the_kernels_traceback() -> None:
+    with tritontrace.session(engine="python"), pytest.raises(KernelError) as caught:
+        failing[(4,)](torch.zeros(4), B=4)
+    error = caught.value
+    assert error.programs == ((2, 0, 0),)
+    assert error.location is not None and error.location.function == "failing_helper"
+    assert "raise ValueError" in linecache.getline(error.location.file, error.location.line)
+    assert isinstance(error.__cause__, ValueError)
+    frames = traceback.extract_tb(error.__cause__.__traceback__)
+    assert frames[0].name == "failing" and frames[-1].name == "failing_helper"
+
+
+class _Places(tritontrace.Client):
+    name = "places"
+
+    def __init__(self) -> None:
+        self.places: list[Any] = []
+
+    def register_op_callback(self, op: type) -> Any:
+        if op is not Load:
+            return None
+        return tritontrace.OpCallbacks(after=lambda event: self.places.append((event.site, event.programs.tolist(), event.value)))
+
+
+@triton.jit
+def loading_helper(p, at):
+    return tl.load(p + at)
+
+
+@triton.jit
+def loading(x_ptr, out_ptr, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    for i in range(2):
+        x = loading_helper(x_ptr, at)
+        y = tl.load(x_ptr + at + i, mask=at + i < n, other=0.0)
+        tl.store(out_ptr + at, x + y)
+
+
+def test_sites_are_those_of_the_ir_engine() -> None:
+    seen = {}
+    for engine in ("ir", "python"):
+        client = _Places()
+        with tritontrace.session(clients=[client], engine=engine):
+            loading[(1,)](torch.arange(4.0), torch.zeros(4), 4, B=4)
+        seen[engine] = client.places
+    assert len(seen["ir"]) == len(seen["python"]) == 4
+    for (a, programs, value), (b, others, other) in zip(seen["ir"], seen["python"], strict=True):
+        column = a.location.column if sys.version_info >= (3, 11) else 0
+        assert (a.location.file, a.location.line, column) == (b.location.file, b.location.line, b.location.column)
+        assert [c.line for c in a.call_stack] == [c.line for c in b.call_stack]
+        assert (a.op, a.block, a.dtype, a.parameter, a.element_bits) == (b.op, b.block, b.dtype, b.parameter, b.element_bits)
+        assert programs == others and (value == other).all()
+
+
+@triton.jit
+def elementwise_logic(x_ptr, out_ptr, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    x = tl.load(x_ptr + at)
+    inside = (x > 1 and x < 6) or not (at < n)
+    middle = 2 <= x < 4
+    tl.store(out_ptr + at, inside.to(tl.int32) + 10 * middle.to(tl.int32))
+
+
+def test_logic_and_chained_comparisons_go_element_by_element() -> None:
+    x, out = torch.arange(8.0), torch.zeros(8, dtype=torch.int32)
+    with tritontrace.session(engine="python"):
+        elementwise_logic[(1,)](x, out, 7, B=8)
+    assert out.tolist() == [0, 0, 11, 11, 1, 1, 0, 1]
+
+
+@triton.jit
+def waiting(flag_ptr, out_ptr, last):
+    pid = tl.program_id(0)
+    if pid == last:
+        tl.atomic_xchg(flag_ptr, 1)
+    while tl.atomic_add(flag_ptr, 0) == 0:
+        pass
+    tl.store(out_ptr + pid, pid + 1)
+
+
+def test_programs_that_wait_for_a_later_one_finish() -> None:
+    flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(5, dtype=torch.int32)
+    with tritontrace.session(engine="python"):
+        waiting[(5,)](flag, out, 4)
+    assert out.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_a_wait_for_nobody_is_a_deadlock_that_names_the_line() -> None:
+    before = threading.active_count()
+    with tritontrace.session(engine="python"), pytest.raises(DeadlockError) as caught:
+        waiting[(3,)](torch.zeros(1, dtype=torch.int32), torch.zeros(3, dtype=torch.int32), 7)
+    assert caught.value.location is not None
+    assert "while" in linecache.getline(caught.value.location.file, caught.value.location.line)
+    assert sorted(caught.value.programs) == [(0, 0, 0), (1, 0, 0), (2, 0, 0)]
+    for thread in threading.enumerate():
+        if thread.name.startswith("tritontrace"):
+            thread.join(5)
+    assert threading.active_count() == before
+
+
+@triton.jit
+def with_assembly(x_ptr, out_ptr, B: tl.constexpr):
+    at = tl.arange(0, B)
+    x = tl.load(x_ptr + at)
+    tl.store(out_ptr + at, tl.inline_asm_elementwise("mystery $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=True, pack=1))
+
+
+@triton.jit
+def with_try(x_ptr, out_ptr, B: tl.constexpr):
+    at = tl.arange(0, B)
+    try:
+        x = tl.load(x_ptr + at)
+    finally:
+        tl.store(out_ptr + at, x + 1)
+
+
+def test_inline_assembly_needs_a_callback_in_both_engines() -> None:
+    x, out = torch.arange(4, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
+    for engine in ("ir", "python", "auto"):
+        out.zero_()
+        with tritontrace.session(engine=engine), pytest.raises(UnsupportedOpError, match="mystery"):
+            with_assembly[(1,)](x, out, B=4)
+        assert not out.any()
+        with tritontrace.session(engine=engine, inline_asm={"mystery $0, $1;": lambda v: v + 7}):
+            with_assembly[(1,)](x, out, B=4)
+        assert out.tolist() == [7, 8, 9, 10]
+
+
+def test_auto_runs_in_the_python_engine_what_the_compiler_has_no_words_for(caplog: pytest.LogCaptureFixture) -> None:
+    x, out = torch.arange(4.0), torch.zeros(4)
+    with tritontrace.session(engine="auto"):
+        noting_free = loading[(1,)](x, torch.zeros(4), 4, B=4)
+    assert noting_free is not None and not caplog.records
+    with tritontrace.session(engine="auto"):
+        with_try[(1,)](x, out, B=4)
+    assert out.tolist() == [1, 2, 3, 4]
+    (record,) = caplog.records
+    assert "with_try" in record.getMessage() and "Try" in record.getMessage()
+
+
+@triton.jit
+def badly_typed(out_ptr):
+    tl.store(out_ptr, out_ptr * 2)
+
+
+def test_auto_keeps_what_the_compiler_refuses_refused() -> None:
+    with tritontrace.session(engine="auto"), pytest.raises(triton.compiler.errors.CompilationError):
+        badly_typed[(1,)](torch.zeros(1))

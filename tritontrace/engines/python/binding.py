@@ -1,0 +1,268 @@
+"""What a rewritten kernel calls instead of each function that its source names: decided by the object, when it is called.
+
+So aliases, closures and ``from triton.language import load`` need no names to be patched. What was found for an object is kept by
+its identity; entries of objects that may die go with them.
+"""
+
+from __future__ import annotations
+
+import builtins
+import types
+import weakref
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+
+from tritontrace.engines.ir.tree import Type
+from tritontrace.engines.python.handles import Handle
+from tritontrace.engines.python.loops import LoopRange, StaticRange
+from tritontrace.engines.python.state import current
+from tritontrace.engines.python.values import TracedTensor, adopt, injected, takes_semantic
+from tritontrace.errors import UnsupportedOpError
+from tritontrace.kernels import compat
+
+__all__ = ["Generator", "bind", "get", "member"]
+
+_constexpr: Any = compat.constexpr
+_core: Any = tl.core
+_BOUND: dict[int, tuple[Any, Any]] = {}
+
+
+class Generator:
+    """What Triton's builtins take as ``_generator``: they call functions of the user's through it."""
+
+    def call_JitFunction(self, function: Any, args: Any, kwargs: Any, caller_context: Any = None) -> Any:
+        result = bind(function)(*[adopt(a) for a in args], **kwargs)
+        if isinstance(result, (bool, int, float, _constexpr)):
+            return current().semantic.to_tensor(result)
+        if isinstance(result, tuple):
+            return tuple(current().semantic.to_tensor(r) for r in result)
+        return result
+
+
+def bind(function: Any) -> Any:
+    """What to call instead of `function`."""
+    entry = _BOUND.get(id(function))
+    if entry is not None and entry[0]() is function:
+        return entry[1]
+    return _bind(function)
+
+
+def member(owner: Any, name: str) -> Any:
+    """What to call instead of ``owner.name``."""
+    if type(owner) is types.ModuleType:
+        owner = _module(owner)
+    elif type(owner) is _constexpr and not hasattr(owner, name):
+        owner = owner.value
+    function = getattr(owner, name)
+    if type(owner) is TracedTensor:
+        return function
+    if isinstance(owner, _core.base_value) and compat.is_function(compat.unwrap(function)) and not isinstance(owner, type):
+        inner = bind(function)
+        return lambda *args, **kwargs: inner(owner, *args, **kwargs)
+    return bind(function)
+
+
+def get(owner: Any, name: str) -> Any:
+    """``owner.name`` that is not called; of a compile-time constant, the attribute of what it holds."""
+    kind = type(owner)
+    if kind is types.ModuleType:
+        owner = _module(owner)
+    elif kind is _constexpr and not hasattr(owner, name):
+        owner = owner.value
+    return getattr(owner, name)
+
+
+def _module(module: Any) -> Any:
+    """The module that the target has in the place of a generic one (``tl.extra.libdevice``)."""
+    mapped = current().builder.module_map
+    while module.__name__ in mapped and mapped[module.__name__] is not module:
+        module = mapped[module.__name__]
+    return module
+
+
+def _keep(function: Any, made: Any) -> Any:
+    key = id(function)
+    try:
+        reference: Any = weakref.ref(function, lambda _: _BOUND.pop(key, None))
+    except TypeError:
+
+        def reference() -> Any:
+            return function
+
+    _BOUND[key] = (reference, made)
+    return made
+
+
+def _bind(function: Any) -> Any:
+    plain = compat.unwrap(function)
+    if plain is not function:
+        return bind(plain)
+    kind = type(function)
+    if kind is _constexpr:
+        return bind(function.value)
+    special = _SPECIAL.get(id(function))
+    if special is not None:
+        return special
+    if compat.is_function(function):
+        return _keep(function, _of_triton(function))
+    if kind is types.FunctionType:
+        if getattr(function, "__module__", None) in current().builder.module_map:
+            return bind(getattr(current().builder.module_map[function.__module__], function.__name__))
+        return _keep(function, injected(function) if takes_semantic(function) else _plain(function))
+    if kind is types.MethodType:
+        owner = function.__self__
+        if isinstance(owner, _core.base_value) and not isinstance(owner, TracedTensor) and takes_semantic(function):
+            return injected(function)
+        return function
+    if kind is types.BuiltinFunctionType:
+        return _keep(function, _plain(function)) if function.__module__ in ("builtins", "math") else function
+    if isinstance(function, type):
+        if getattr(function, "__triton_aggregate__", False):
+            return _aggregate(function)
+        return function
+    if getattr(function, "__triton_builtin__", False) and takes_semantic(function):
+        return injected(function)
+    return function
+
+
+def _plain(function: Any) -> Any:
+    """A function that knows nothing of Triton gets the values of compile-time constants."""
+    if function in (builtins.breakpoint,) or getattr(function, "__module__", None) not in ("builtins", "math"):
+        return function
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*[a.value if isinstance(a, _constexpr) else a for a in args], **kwargs)
+
+    return call
+
+
+def _of_triton(function: Any) -> Any:
+    if isinstance(function, compat.BoundConstexprFunction):
+        owner, inner = function.__self__, function.__func__
+        return lambda *args, **kwargs: _evaluated(inner, (owner, *args), kwargs)
+    if isinstance(function, compat.ConstexprFunction):
+        return lambda *args, **kwargs: _evaluated(function, args, kwargs)
+    if compat.is_gluon(function):
+        raise UnsupportedOpError(f"{function!r} is written in Gluon, which the Python engine does not run")
+    return _helper(function)
+
+
+def _evaluated(function: Any, args: Any, kwargs: Any) -> Any:
+    """A ``@triton.constexpr_function``: plain values in, a compile-time constant out."""
+
+    def value(given: Any) -> Any:
+        return given.value if isinstance(given, _constexpr) else given
+
+    result = function.fn(*map(value, args), **{name: value(v) for name, v in kwargs.items()})
+    return result if isinstance(result, _constexpr) else _constexpr(result)
+
+
+def _helper(function: Any) -> Any:
+    from tritontrace.engines.python.language import LANGUAGE
+    from tritontrace.engines.python.rewriting import rewritten
+
+    reference = weakref.ref(function)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        builder = current().builder
+        frame, spins = builder.frame, builder.spins
+        run = rewritten(reference(), LANGUAGE)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            # a return from inside a loop leaves the loop too
+            builder.frame, builder.spins = frame, spins
+
+    return call
+
+
+def _aggregate(kind: Any) -> Any:
+    def make(*args: Any, **kwargs: Any) -> Any:
+        state = current()
+        return adopt(kind(*args, _semantic=state.semantic, _generator=state.generator, **kwargs))
+
+    return make
+
+
+# -- what computes otherwise here than in a compiler ----------------------------------------------------------------------
+
+
+def _static_assert(condition: Any, message: Any = "", **ignored: Any) -> None:
+    if not condition:
+        text = message.value if isinstance(message, _constexpr) else message
+        raise AssertionError(text or "tl.static_assert failed")
+
+
+def _static_print(*values: Any, **options: Any) -> None:
+    print(*[v.value if isinstance(v, _constexpr) else v for v in values])
+
+
+def _condition(test: Any, *options: Any, **named: Any) -> Any:
+    return test
+
+
+def _map_elementwise(scalar_function: Any, *args: Any, pack: Any = 1) -> Any:
+    """`tl.map_elementwise`: `scalar_function` of `pack` neighbours, one group after another."""
+    state = current()
+    pack = pack.value if isinstance(pack, _constexpr) else pack
+    function = bind(scalar_function)
+    inputs = state.semantic.broadcast_tensors(*args)
+    shape = inputs[0].handle.type.shape
+    lanes = [np.broadcast_to(x.handle.value, (1, *shape)).reshape(-1) for x in inputs]
+    rows: list[list[Any]] = []
+    single = True
+    for start in range(0, len(lanes[0]), pack):
+        scalars = [
+            TracedTensor(Handle(v[start + j : start + j + 1], Type((), x.handle.type.element)), x.dtype)
+            for v, x in zip(lanes, inputs)
+            for j in range(pack)
+        ]
+        results = function(*scalars)
+        single = not isinstance(results, (tuple, tl.tuple))
+        rows.append([state.semantic.to_tensor(r) for r in ((results,) if single else results)])
+    out = []
+    for first in range(0, len(rows[0]), pack):
+        values = np.concatenate([row[first + j].handle.value.reshape(-1) for row in rows for j in range(pack)])
+        scalar = rows[0][first]
+        element = scalar.handle.type.element
+        out.append(TracedTensor(Handle(values.reshape(1, *shape), Type(shape, element)), inputs[0].type.with_element_ty(scalar.dtype)))
+    return out[0] if single and len(out) == 1 else tuple(out)
+
+
+def _or_tensors(name: str, python: Any) -> Any:
+    builtin = injected(getattr(_core, name))
+    plain = _plain(python)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return builtin(*args, **kwargs) if any(isinstance(a, tl.tensor) for a in args) else plain(*args, **kwargs)
+
+    return call
+
+
+def _print(*values: Any, **options: Any) -> None:
+    """``print``: tl.device_print where it would take the arguments, as in the compiler, else Python's own."""
+    prefix = values[0] if values else None
+    prefix = prefix.value if isinstance(prefix, _constexpr) else prefix
+    numbers = all(isinstance(v, (tl.tensor, int, float, _constexpr)) for v in values[1:])
+    if not options and isinstance(prefix, str) and prefix.isascii() and prefix.isprintable() and len(values) > 1 and numbers:
+        bind(tl.device_print)(prefix, *values[1:])
+    else:
+        print(*[v.value if isinstance(v, _constexpr) else v for v in values], **options)
+
+
+_SPECIAL: dict[int, Any] = {
+    id(builtins.range): LoopRange,
+    id(builtins.print): _print,
+    id(builtins.min): _or_tensors("builtin_min", builtins.min),
+    id(builtins.max): _or_tensors("builtin_max", builtins.max),
+    id(tl.range): LoopRange,
+    id(tl.static_range): StaticRange,
+    id(tl.static_assert): _static_assert,
+    id(tl.static_print): _static_print,
+    id(tl.map_elementwise): _map_elementwise,
+
+}
+if hasattr(tl, "condition"):
+    _SPECIAL[id(tl.condition)] = _condition

@@ -1,0 +1,244 @@
+"""``engine="python"``: runs a kernel's own source, one program after another, with the clients, memory rules and numbers of the IR engine."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import triton.language as tl
+
+from tritontrace.engines.base import DryForm
+from tritontrace.engines.ir import fp8e4b15
+from tritontrace.engines.ir.frontend import compile_options
+from tritontrace.engines.ir.program import _descriptor
+from tritontrace.engines.ir.runtime import Runtime
+from tritontrace.engines.ir.scalars import scalar
+from tritontrace.engines.ir.tree import Type
+from tritontrace.engines.python import sites
+from tritontrace.engines.python.binding import Generator
+from tritontrace.engines.python.handles import Handle
+from tritontrace.engines.python.language import LANGUAGE
+from tritontrace.engines.python.operations import Operations
+from tritontrace.engines.python.rewriting import rewritten
+from tritontrace.engines.python.schedule import Programs
+from tritontrace.engines.python.state import CURRENT, State
+from tritontrace.engines.python.values import Semantic, TracedTensor, adopt
+from tritontrace.errors import KernelError, TritonTraceError, UnsupportedOpError, UntraceableLaunchError
+from tritontrace.kernels import compat
+from tritontrace.kernels.targets import backend_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tritontrace.engines.base import EngineRun
+    from tritontrace.kernels.arguments import BoundLaunch
+
+__all__ = ["PythonEngine"]
+
+
+class PythonEngine:
+    """Steps through Python source. Rewritten functions are kept per function; of a launch nothing is kept."""
+
+    name = "python"
+
+    def prepare(
+        self,
+        bound: BoundLaunch,
+        inline_asm: Mapping[str, Any] | None = None,
+        *,
+        instruments: frozenset[str] = frozenset(),
+    ) -> Any:
+        """The rewritten kernel; raises what the options of the target raise, and `UnsupportedOpError` for source that has no def."""
+        if compat.is_gluon(bound.kernel):
+            raise UntraceableLaunchError(f"kernel {bound.kernel_name!r} is written in Gluon, which has a language of its own")
+        compile_options(bound)
+        _check_globals(bound.kernel)
+        return rewritten(bound.kernel, LANGUAGE)
+
+    def dry_form(
+        self,
+        bound: BoundLaunch,
+        storages: Mapping[str, int],
+        inline_asm: Mapping[str, Any] | None = None,
+        *,
+        instruments: frozenset[str] = frozenset(),
+    ) -> DryForm:
+        """Only executing Python tells what it accesses; undefined lanes are not followed."""
+        self.prepare(bound, inline_asm)
+        if bound.phantoms is not None and any(
+            bound.phantoms.storage(leaf.value) is not None for leaf in bound.leaves if hasattr(leaf.value, "untyped_storage")
+        ):
+            raise UnsupportedOpError(
+                "the Python engine executes a kernel to know its accesses, and a fake tensor has no data; use engine='ir'",
+                kernel=bound.kernel_name,
+            )
+        return DryForm(executes=True, static=False, check=lambda: None)
+
+    def run(self, run: EngineRun) -> None:
+        """Execute the selected programs; raises what the kernel raised as `KernelError`, a client's exception as it is."""
+        kernel = self.prepare(run.bound)
+        rt = Runtime(run, _roots(run))
+        bound = run.bound
+        backend = backend_for(bound.target)
+        options = compile_options(bound)
+        functions = {
+            **backend.get_codegen_implementation(options),
+            "min_dot_size": lambda lhs, rhs: (1, 1, 1),
+            "convert_custom_types": fp8e4b15.convert,
+        }
+        builder = Operations(rt, options, functions, backend.get_module_map())
+        semantic = Semantic(builder, bound.target)
+        token = CURRENT.set(State(builder, semantic, Generator(), rt, bound.target))
+        try:
+            with np.errstate(all="ignore"):
+                arguments = _arguments(bound, semantic)
+                self._execute(kernel, rt, builder, arguments, run.programs)
+        finally:
+            CURRENT.reset(token)
+        run.launch.completed = not run.dry
+        if run.strict_bounds:
+            rt.raise_out_of_bounds()
+
+    def _execute(self, kernel: Any, rt: Runtime, builder: Operations, arguments: dict[str, Any], programs: Any) -> None:
+        name = rt.launch.kernel_name
+
+        def run_one(lane: int) -> None:
+            builder.frame = rt.frame(np.array([lane], np.int64))
+            builder.spins = None
+            ids = LANGUAGE.program
+            try:
+                with np.errstate(all="ignore"):  # it belongs to a thread, and each has its own
+                    _call(kernel, {n: _fresh(v) for n, v in arguments.items()})
+            except TritonTraceError:
+                raise
+            except Exception as error:
+                if error is rt.failure:
+                    raise
+                location = _location(error)
+                error.__traceback__ = _kernel_traceback(error)
+                raise KernelError(
+                    f"the kernel failed: {type(error).__name__}: {error}",
+                    kernel=name,
+                    location=location,
+                    programs=[ids],
+                ) from error
+
+        def wait(location: Any) -> None:
+            kept = builder.frame, builder.spins
+            order.wait(LANGUAGE.program, location)
+            builder.frame, builder.spins = kept
+
+        order = Programs(_lanes(rt.grid, programs), run_one, lambda: rt.writes, name)
+        builder.wait = wait
+        order.run()
+
+
+def _call(kernel: Any, arguments: dict[str, Any]) -> None:
+    """The frame at which the search for the kernel's frames ends."""
+    kernel(**arguments)
+
+
+sites.set_boundary(_call.__code__)
+
+
+def _lanes(grid: tuple[int, int, int], programs: Any) -> Iterator[int]:
+    x, y, z = grid
+    if programs is None:
+        return iter(range(x * y * z))
+    return iter(sorted({a + x * (b + y * c) for a, b, c in programs if 0 <= a < x and 0 <= b < y and 0 <= c < z}))
+
+
+def _roots(run: EngineRun) -> dict[str, Any]:
+    roots: dict[str, Any] = {}
+    for leaf in run.bound.leaves:
+        info = run.launch.arguments.get(leaf.name)
+        if info is not None and info.is_tensor:
+            roots[leaf.name] = run.memory.find(info.storage_ptr) if info.storage_bytes else None
+    return roots
+
+
+def _location(error: BaseException) -> Any:
+    """The innermost line of the kernel or a helper that the error went through."""
+    found = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if sites.is_kernel_code(frame.f_code):
+            found = frame
+    if found is None:
+        return None
+    place = sites.locate(found)
+    last = next(line for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))) if frame is found)
+    return type(place)(place.file, last, place.column if last == place.line else 0, place.function)
+
+
+def _kernel_traceback(error: BaseException) -> Any:
+    """The traceback from the kernel's own first frame on: how the engine got there says nothing about the kernel."""
+    entry = error.__traceback__
+    while entry is not None and not sites.is_kernel_code(entry.tb_frame.f_code):
+        entry = entry.tb_next
+    return entry or error.__traceback__
+
+
+# -- arguments ------------------------------------------------------------------------------------------------------------
+
+
+def _arguments(bound: BoundLaunch, semantic: Any) -> dict[str, Any]:
+    leaves = iter(bound.leaves)
+    out = {}
+    for name, value in bound.values.items():
+        out[name] = _argument(bound.signature[name], value, leaves, bound, semantic)
+    return out
+
+
+def _argument(kind: Any, value: Any, leaves: Iterator[Any], bound: BoundLaunch, semantic: Any) -> Any:
+    if not isinstance(kind, str):
+        items = [_argument(k, v, leaves, bound, semantic) for k, v in zip(kind, value)]
+        fields = getattr(type(value), "_fields", None)
+        return tl.tuple(items, None if fields is None else tl.core.tuple_type([i.type for i in items], fields))
+    if kind == "constexpr":
+        return value if isinstance(value, compat.constexpr) else compat.constexpr(value)
+    leaf = next(leaves)
+    ty = tl.str_to_ty(kind, None)
+    if kind.startswith("tensordesc"):
+        return _host_descriptor(ty, leaf, semantic)
+    element = ty.to_ir(semantic.builder)
+    array = scalar(leaf.value, element, leaf.type, f"argument {leaf.name!r} of kernel {bound.kernel_name!r}")
+    return TracedTensor(Handle(array, element, leaf.name if element.is_pointer else None), ty)
+
+
+def _host_descriptor(ty: Any, leaf: Any, semantic: Any) -> Any:
+    builder = semantic.builder
+    value = leaf.value
+    block = ty.block_type
+    type_ = builder.create_tensor_descriptor_type(block.to_ir(builder), block.element_ty.is_int_signed())
+    handles = [Handle(_descriptor(value, type_, None), type_, leaf.name)]
+    handles += [Handle(np.array([int(n)], np.int32), Type((), "i32")) for n in value.shape]
+    handles += [Handle(np.array([int(n)], np.int64), Type((), "i64")) for n in value.strides]
+    made, _ = ty._unflatten_ir(handles, 0)
+    return adopt(made)
+
+
+def _fresh(value: Any) -> Any:
+    """An argument for one program: tuples are the program's own, as it may assign to their items."""
+    return tl.tuple(list(value.values), value.type) if isinstance(value, tl.tuple) else value
+
+
+def _check_globals(kernel: Any) -> None:
+    """Numbers among the globals must be constexpr, as the compiler demands (with its words)."""
+    function = kernel.fn
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        if type(value) in (int, float, bool) and not _declared(function, name):
+            raise NameError(
+                f"Cannot access global variable {name} from within @jit'ed function. Triton kernels can only access global "
+                f"variables that are instanstiated as constexpr (`x = triton.language.constexpr(42)`). Write "
+                f"`{name} = tl.constexpr({value!r})` in {function.__module__}."
+            )
+
+
+def _declared(function: Any, name: str) -> bool:
+    from tritontrace.engines.python.rewriting import is_constexpr
+
+    annotations = function.__globals__.get("__annotations__", {})
+    return name in annotations and is_constexpr(annotations[name])

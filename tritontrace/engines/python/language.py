@@ -1,0 +1,187 @@
+"""What rewritten code calls for the parts of the language that Python would do otherwise.
+
+Operators, ``and``/``or``/``not`` and comparisons work on blocks element by element; numbers become tensors when they are bound to
+a name, as in Triton's compiler; ``range`` counts in Triton's integers.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import triton.language as tl
+
+from tritontrace.engines.python import binding, loops
+from tritontrace.engines.python.state import current
+from tritontrace.engines.python.values import TracedTensor
+from tritontrace.kernels import compat
+
+__all__ = ["LANGUAGE", "Language"]
+
+_constexpr: Any = compat.constexpr
+_tuple: Any = tl.tuple
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, _constexpr) else value
+
+
+def _binary(function: Any) -> Any:
+    def apply(a: Any, b: Any) -> Any:
+        # tl.constexpr's own operators would wrap a tensor in a constexpr
+        if isinstance(a, _constexpr) and not isinstance(b, _constexpr):
+            return function(a.value, b) if isinstance(b, tl.core.base_value) else function(a, b)
+        if isinstance(b, _tuple) and isinstance(a, tuple):
+            a = _tuple(a)
+        return function(a, b)
+
+    return staticmethod(apply)
+
+
+class Language:
+    """The helper of rewritten code; it holds nothing, so that all launches share one."""
+
+    __slots__ = ()
+
+    bind = staticmethod(binding.bind)
+    member = staticmethod(binding.member)
+    get = staticmethod(binding.get)
+    iterate = staticmethod(loops.iterate)
+    while_loop = staticmethod(loops.WhileLoop)
+    plain = staticmethod(_plain)
+
+    add = _binary(operator.add)
+    sub = _binary(operator.sub)
+    mul = _binary(operator.mul)
+    truediv = _binary(operator.truediv)
+    floordiv = _binary(operator.floordiv)
+    mod = _binary(operator.mod)
+    pow = _binary(operator.pow)
+    lshift = _binary(operator.lshift)
+    rshift = _binary(operator.rshift)
+    and_ = _binary(operator.and_)
+    or_ = _binary(operator.or_)
+    xor = _binary(operator.xor)
+    matmul = _binary(operator.matmul)
+    eq = _binary(operator.eq)
+    ne = _binary(operator.ne)
+    lt = _binary(operator.lt)
+    le = _binary(operator.le)
+    gt = _binary(operator.gt)
+    ge = _binary(operator.ge)
+
+    @property
+    def program(self) -> tuple[int, int, int]:
+        """The ids of the running program."""
+        x, y, z = current().builder.frame.program_ids()[0]
+        return int(x), int(y), int(z)
+
+    @staticmethod
+    def is_(a: Any, b: Any) -> bool:
+        return _plain(a) is _plain(b)
+
+    @staticmethod
+    def is_not(a: Any, b: Any) -> bool:
+        return _plain(a) is not _plain(b)
+
+    @staticmethod
+    def in_(a: Any, b: Any) -> Any:
+        return _plain(a) in _plain(b)
+
+    @staticmethod
+    def not_in(a: Any, b: Any) -> Any:
+        return _plain(a) not in _plain(b)
+
+    @staticmethod
+    def chain(names: tuple[str, ...], *operands: Any) -> Any:
+        """``a < b < c``, every operand evaluated once and, for blocks, element by element."""
+        result: Any = None
+        for name, a, b in zip(names, operands, operands[1:]):
+            one = getattr(LANGUAGE, name)(a, b)
+            result = one if result is None else LANGUAGE.both_and(result, one) if not LANGUAGE.decides_and(result) else result
+        return result
+
+    # -- and, or, not: a constant decides alone, tensors are combined ------------------------------------------------------
+
+    @staticmethod
+    def decides_and(value: Any) -> bool:
+        return not isinstance(value, TracedTensor) and not value
+
+    @staticmethod
+    def decides_or(value: Any) -> bool:
+        return not isinstance(value, TracedTensor) and bool(value)
+
+    @staticmethod
+    def both_and(a: Any, b: Any) -> Any:
+        if not isinstance(a, TracedTensor):
+            return b
+        if not isinstance(b, TracedTensor):
+            return a if b else b
+        return a.logical_and(b)
+
+    @staticmethod
+    def both_or(a: Any, b: Any) -> Any:
+        if not isinstance(a, TracedTensor):
+            return b
+        if not isinstance(b, TracedTensor):
+            return b if b else a
+        return a.logical_or(b)
+
+    @staticmethod
+    def lazy_and(a: Any, b: Any) -> Any:
+        return a if LANGUAGE.decides_and(a) else LANGUAGE.both_and(a, b())
+
+    @staticmethod
+    def lazy_or(a: Any, b: Any) -> Any:
+        return a if LANGUAGE.decides_or(a) else LANGUAGE.both_or(a, b())
+
+    @staticmethod
+    def not_(value: Any) -> Any:
+        return value.__not__() if isinstance(value, (TracedTensor, _constexpr)) else not value
+
+    # -- binding names -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def assign(value: Any) -> Any:
+        """What a name is bound to by ``name = value``: numbers become tensors, as in the compiler."""
+        kind = type(value)
+        if kind is TracedTensor:
+            return value
+        if kind is _constexpr:
+            value = value.value
+            kind = type(value)
+        if kind is bool or kind is int or kind is float:
+            return current().semantic.to_tensor(value)
+        if kind is tuple:
+            return tuple([LANGUAGE.assign(item) for item in value])
+        if kind is _tuple:
+            value.values = [LANGUAGE.assign(item) for item in value.values]
+        return value
+
+    @staticmethod
+    def constant(value: Any) -> Any:
+        """A constexpr parameter, or ``name: tl.constexpr = value``."""
+        if type(value) is TracedTensor:
+            raise TypeError(f"a tl.constexpr must be known when the kernel is compiled; this is {value}")
+        return value if isinstance(value, _constexpr) else _constexpr(value)
+
+    @staticmethod
+    def parameter(value: Any) -> Any:
+        """A parameter that is not marked: what is no tensor is a compile-time constant all the same."""
+        kind = type(value)
+        if kind is bool or kind is int or kind is float or kind is str or kind is tl.dtype or value is None:
+            return _constexpr(value)
+        if kind is tuple:
+            return _tuple([LANGUAGE.parameter(item) for item in value])
+        return value
+
+    @staticmethod
+    def check(condition: Any, message: Any) -> None:
+        """``assert``: tl.device_assert of tensors, Python's own of anything else."""
+        if isinstance(condition, TracedTensor):
+            binding.bind(tl.device_assert)(condition, _plain(message))
+        elif not condition:
+            raise AssertionError(_plain(message))
+
+
+LANGUAGE = Language()

@@ -1,0 +1,329 @@
+"""A kernel's source, rewritten so that it computes when Python runs it.
+
+Calls, operators, assignments and loops go through a helper object (`language.Language`), under one name that is a closure variable
+of the rewritten function: the module's globals, which stay the live ones, get no new name. File, lines and columns are the
+user's, so that pdb, coverage and tracebacks show the kernel. The original function is only read.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import threading
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from tritontrace.engines.python.sites import register
+from tritontrace.errors import UnsupportedOpError
+from tritontrace.forking import fork_safe
+from tritontrace.kernels import compat
+from tritontrace.kernels.weak import WeakIdentityMap
+
+__all__ = ["HELPER", "PROGRAM", "rewritten"]
+
+HELPER = "__tt"
+PROGRAM = "__program__"
+"""The local variable of every rewritten function that holds the ids of the running program."""
+
+_OPERATORS = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "truediv",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+    ast.LShift: "lshift",
+    ast.RShift: "rshift",
+    ast.BitAnd: "and_",
+    ast.BitOr: "or_",
+    ast.BitXor: "xor",
+    ast.MatMult: "matmul",
+}
+_COMPARISONS = {
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Is: "is_",
+    ast.IsNot: "is_not",
+    ast.In: "in_",
+    ast.NotIn: "not_in",
+}
+
+_LOCK = fork_safe(threading.Lock())
+_REWRITTEN: WeakIdentityMap[dict[str, Any]] = WeakIdentityMap()
+
+
+def is_constexpr(annotation: Any) -> bool:
+    """Whether a parameter's annotation, given as text too, says that it is a compile-time constant."""
+    if isinstance(annotation, str):
+        return "constexpr" in annotation
+    return "constexpr" in getattr(annotation, "__name__", str(annotation))
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self) -> None:
+        self.temporaries = 0
+        self.nested = 0
+        self.variables: dict[tuple[int, int], str] = {}
+
+    # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def call(self, node: ast.AST, name: str, *args: ast.expr) -> ast.expr:
+        where: Any = node
+        helper = ast.copy_location(ast.Name(HELPER, ast.Load()), where)
+        function = ast.copy_location(ast.Attribute(helper, name, ast.Load()), where)
+        # Of a method call whose name ends on another line than it begins, CPython reports the end.
+        for part in (helper, function):
+            part.end_lineno, part.end_col_offset = part.lineno, part.col_offset
+        return ast.copy_location(ast.Call(function, list(args), []), where)
+
+    def assigned(self, target: ast.expr, value: ast.expr) -> ast.expr:
+        if isinstance(target, ast.Name):
+            self.variables[(value.lineno, value.col_offset)] = target.id
+        return self.call(value, "assign", self.visit(value))
+
+    def statements(self, body: list[Any]) -> list[Any]:
+        """Visits each; one may become several."""
+        out: list[Any] = []
+        for statement in body:
+            made = self.visit(statement)
+            out.extend(made if isinstance(made, list) else [made])
+        return out
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        node.value = self.assigned(node.targets[0], node.value)
+        node.targets = [self.visit(target) for target in node.targets]
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        if node.value is None:
+            return node
+        if is_constexpr(ast.unparse(node.annotation)):
+            value = self.call(node.value, "constant", self.visit(node.value))
+        else:
+            value = self.assigned(node.target, node.value)
+        return ast.copy_location(ast.Assign([self.visit(node.target)], value), node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        # The target is read and stored, so it needs two nodes.
+        read = ast.parse(ast.unparse(node.target), mode="eval").body
+        for part in ast.walk(read):
+            ast.copy_location(part, node.target)
+        total = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
+        value = self.call(node, "assign", self.visit(total))
+        return ast.copy_location(ast.Assign([self.visit(node.target)], value), node)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:
+        node.value = self.call(node.value, "assign", self.visit(node.value))
+        return node
+
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        message = self.visit(node.msg) if node.msg is not None else ast.copy_location(ast.Constant(""), node)
+        checked = self.call(node, "check", self.visit(node.test), message)
+        return ast.copy_location(ast.Expr(checked), node)
+
+    def visit_For(self, node: ast.For) -> Any:
+        carried = _at(ast.Constant(_assigned_in(node)), node.iter)
+        node.iter = self.call(node.iter, "iterate", self.visit(node.iter), carried)
+        node.body = self.statements(node.body)
+        node.orelse = self.statements(node.orelse)
+        return node
+
+    def visit_While(self, node: ast.While) -> Any:
+        self.temporaries += 1
+        name = f"{HELPER}_loop{self.temporaries}"
+        start = ast.copy_location(ast.Assign([_at(ast.Name(name, ast.Store()), node)], self.call(node, "while_loop")), node)
+        carried = _at(ast.Constant(_assigned_in(node)), node)
+        again = _at(ast.Attribute(_at(ast.Name(name, ast.Load()), node), "again", ast.Load()), node)
+        node.test = ast.copy_location(ast.Call(again, [self.visit(node.test), carried], []), node.test)
+        node.body = self.statements(node.body)
+        node.orelse = self.statements(node.orelse)
+        leave = _at(ast.Attribute(_at(ast.Name(name, ast.Load()), node), "leave", ast.Load()), node)
+        end = ast.copy_location(ast.Expr(_at(ast.Call(leave, [], []), node)), node)
+        return [start, node, end]
+
+    def _inside(self, node: Any) -> Any:
+        self.nested += 1
+        self.generic_visit(node)
+        self.nested -= 1
+        return node
+
+    visit_Lambda = visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _inside
+
+    # -- expressions ---------------------------------------------------------------------------------------------------
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        function = node.func
+        node.args = [self.visit(argument) for argument in node.args]
+        node.keywords = [self.visit(keyword) for keyword in node.keywords]
+        if isinstance(function, ast.Attribute):
+            owner = self.visit(function.value)
+            node.func = self.call(function, "member", owner, _at(ast.Constant(function.attr), function))
+        elif not (isinstance(function, ast.Name) and function.id in ("super", "locals", "vars", "dir", "eval")):
+            node.func = self.call(function, "bind", self.visit(function))
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        return self.call(node, _OPERATORS[type(node.op)], self.visit(node.left), self.visit(node.right))
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        self.generic_visit(node)
+        return self.call(node, "not_", node.operand) if isinstance(node.op, ast.Not) else node
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        operands = [self.visit(node.left), *map(self.visit, node.comparators)]
+        if len(operands) == 2:
+            return self.call(node, _COMPARISONS[type(node.ops[0])], *operands)
+        names: list[ast.expr] = [_at(ast.Constant(_COMPARISONS[type(op)]), node) for op in node.ops]
+        return self.call(node, "chain", _at(ast.Tuple(names, ast.Load()), node), *operands)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        name = "and" if isinstance(node.op, ast.And) else "or"
+        result = self.visit(node.values[0])
+        for following in node.values[1:]:
+            value = self.visit(following)
+            if self.nested:  # a comprehension has no variables of the function's
+                nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+                later = ast.copy_location(ast.Lambda(nothing, value), following)
+                result = self.call(node, f"lazy_{name}", result, later)
+                continue
+            self.temporaries += 1
+            variable = f"{HELPER}_{self.temporaries}"
+            kept = _at(ast.NamedExpr(_at(ast.Name(variable, ast.Store()), node), result), node)
+            decided = self.call(node, f"decides_{name}", kept)
+            both = self.call(node, f"both_{name}", _at(ast.Name(variable, ast.Load()), node), value)
+            result = ast.copy_location(ast.IfExp(decided, _at(ast.Name(variable, ast.Load()), node), both), node)
+        return result
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load):
+            return self.call(node, "get", node.value, _at(ast.Constant(node.attr), node))
+        return node
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
+        node.value = self.call(node.value, "plain", self.visit(node.value))
+        return node
+
+
+def _at(node: Any, where: ast.AST) -> Any:
+    return ast.copy_location(node, where)
+
+
+def _assigned_in(loop: ast.For | ast.While) -> tuple[str, ...]:
+    """The names that a loop's body binds: what it carries from one iteration to the next, if they were there before."""
+    nodes = (node for statement in loop.body for node in ast.walk(statement))
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return tuple(sorted(name for name in names if not name.startswith(HELPER)))
+
+
+def rewritten(function: Any, helper: Any) -> Any:
+    """The rewritten Python function of `function` (a JITFunction or InterpretedFunction); made once for each source."""
+    original = function.fn
+    text, first, indent = _source(function)
+    known = _REWRITTEN.get_or_create(original, dict)
+    new = known.get(text)
+    if new is None:
+        with _LOCK:  # see ShadowFunction._parse: CPython 3.11 must not parse on two threads at once
+            new = known.get(text)
+            if new is None:
+                new = known[text] = _rewrite(original, text, first, indent, helper)
+    return new
+
+
+def _source(function: Any) -> tuple[str, int, int]:
+    """(source from its ``def`` on, line of the ``def``, indentation)."""
+    if isinstance(function, compat.JITFunction):
+        lines, start = function.raw_src, function.starting_line_number
+        text = getattr(function, "_src", None) or function.src
+    else:
+        lines, start = inspect.getsourcelines(function.fn)
+        text = None
+    skipped = next((i for i, line in enumerate(lines) if line.lstrip().startswith(("def ", "async def "))), None)
+    if skipped is None:
+        raise UnsupportedOpError(f"{function.fn.__qualname__} is not a function with a def statement")
+    body = "".join(lines[skipped:])
+    indent = len(body) - len(body.lstrip())
+    if text is None:
+        text = textwrap.dedent(body)
+    return text, start + skipped, indent
+
+
+def _rewrite(original: Any, text: str, first: int, indent: int, helper: Any) -> Any:
+    tree = ast.parse(text)
+    definition = tree.body[0]
+    if not isinstance(definition, ast.FunctionDef):
+        raise UnsupportedOpError(f"{original.__qualname__} is not a plain function")
+    for node in ast.walk(tree):
+        if hasattr(node, "col_offset"):
+            node.col_offset += indent
+            if getattr(node, "end_col_offset", None) is not None:
+                node.end_col_offset += indent  # type: ignore[attr-defined]  # seen above
+    ast.increment_lineno(tree, first - 1)
+    _prepare(definition)
+    rewriter = _Rewriter()
+    body = rewriter.statements(definition.body)
+    documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str)
+    prologue = _prologue(definition, original, rewriter)
+    definition.body = [*body[:documented], *prologue, *body[documented:]]
+    cells = dict(zip(original.__code__.co_freevars, original.__closure__ or ()))
+    parameters = [ast.arg(name) for name in [*cells, HELPER]]
+    arguments = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[])
+    outer: Any = ast.FunctionDef(f"{HELPER}_outer", arguments, [definition], [], None)
+    outer.type_params = []
+    module = ast.Module([_at(outer, definition)], [])
+    ast.fix_missing_locations(module)
+    code = compile(module, original.__code__.co_filename, "exec", dont_inherit=True)
+    code = _inner(_inner(code, f"{HELPER}_outer"), definition.name)
+    if hasattr(code, "co_qualname"):
+        code = code.replace(co_qualname=original.__qualname__)
+    register(code, original.__name__, rewriter.variables)
+    closure = tuple([cells[name] if name in cells else CellType(helper) for name in code.co_freevars])
+    new = FunctionType(code, original.__globals__, original.__name__, original.__defaults__, closure)
+    new.__kwdefaults__ = original.__kwdefaults__
+    new.__qualname__ = original.__qualname__
+    new.__module__ = original.__module__
+    return new
+
+
+def _inner(code: CodeType, name: str) -> CodeType:
+    return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+
+
+def _prepare(definition: ast.FunctionDef) -> None:
+    """Drop what was evaluated when the user's module was imported: decorators, annotations, default values."""
+    definition.decorator_list = []
+    definition.returns = None
+    arguments = definition.args
+    arguments.defaults = [_at(ast.Constant(None), default) for default in arguments.defaults]
+    arguments.kw_defaults = [default and _at(ast.Constant(None), default) for default in arguments.kw_defaults]
+
+
+def _prologue(definition: ast.FunctionDef, original: Any, rewriter: _Rewriter) -> list[ast.stmt]:
+    """What a call does to its arguments in Triton: numbers and constexpr parameters become compile-time constants."""
+    annotations = getattr(original, "__annotations__", {})
+    statements: list[ast.stmt] = []
+    program = _at(ast.Attribute(_at(ast.Name(HELPER, ast.Load()), definition), "program", ast.Load()), definition)
+    statements.append(ast.Assign([ast.Name(PROGRAM, ast.Store())], program))
+    given = definition.args
+    for argument in [*given.posonlyargs, *given.args, *given.kwonlyargs]:
+        how = "constant" if is_constexpr(annotations.get(argument.arg, "")) else "parameter"
+        value = rewriter.call(definition, how, ast.Name(argument.arg, ast.Load()))
+        statements.append(ast.Assign([ast.Name(argument.arg, ast.Store())], value))
+        argument.annotation = None
+    for rest in (given.vararg, given.kwarg):
+        if rest is not None:
+            rest.annotation = None
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.expr, ast.stmt)):
+                node.lineno = node.end_lineno = definition.lineno
+                node.col_offset = node.end_col_offset = definition.col_offset
+    return statements

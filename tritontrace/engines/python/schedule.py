@@ -1,0 +1,119 @@
+"""The order of programs: one after another, until one waits for what another one is still to do.
+
+A program is ordinary Python on a stack, and a stack cannot be put aside. So a program that waits keeps its thread and hands on the
+baton: a new thread runs the programs that have not begun, then those that wait get their turns in order. Exactly one
+thread runs at any time. A launch in which nobody waits uses no thread but the caller's.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tritontrace.errors import DeadlockError
+from tritontrace.source import SourceLocation
+
+__all__ = ["Programs"]
+
+
+class _StoppedError(BaseException):
+    """Ends a waiting program whose launch has failed elsewhere. Never leaves the engine."""
+
+
+class _Waiter:
+    __slots__ = ("go", "location", "program", "writes")
+
+    def __init__(self, program: tuple[int, int, int], location: SourceLocation | None, writes: int) -> None:
+        self.go = threading.Event()
+        self.program = program
+        self.location = location
+        self.writes = writes
+
+
+class Programs:
+    """Runs the programs of one launch. `run_one` executes one of `pending`; `writes` counts changes of memory."""
+
+    def __init__(
+        self, pending: Iterator[Any], run_one: Callable[[Any], None], writes: Callable[[], int], kernel: str
+    ) -> None:
+        self.pending = pending
+        self.run_one = run_one
+        self.writes = writes
+        self.kernel = kernel
+        self.waiting: deque[_Waiter] = deque()
+        self.error: BaseException | None = None
+        self.running = 1
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        """Every program, to its end; raises the first error."""
+        self._runner()
+        self.done.wait()
+        if self.error is not None:
+            raise self.error
+
+    def _runner(self) -> None:
+        try:
+            for program in self.pending:
+                if self.error is not None:
+                    break
+                self.run_one(program)
+        except _StoppedError:
+            pass
+        except BaseException as error:  # raised by `run`, on the thread of the launch
+            self.error = self.error or error
+        self.running -= 1
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Give the baton to the program that has waited longest; the last one out says so."""
+        if self.waiting:
+            self.waiting.popleft().go.set()
+        elif self.running == 0:
+            self.done.set()
+
+    def wait(self, program: tuple[int, int, int], location: SourceLocation | None) -> None:
+        """Let the others run; returns when it is this program's turn again."""
+        me = _Waiter(program, location, self.writes())
+        more = next(self.pending, None)
+        if more is None and all(w.writes == me.writes for w in self.waiting):
+            stuck = [*self.waiting, me]
+            if self._retried(stuck):
+                raise DeadlockError(
+                    "every program that is left waits for memory that nobody will write",
+                    kernel=self.kernel,
+                    location=location,
+                    programs=[w.program for w in stuck],
+                )
+        if more is not None:
+            self.pending = _chain(more, self.pending)
+            self.waiting.append(me)
+            self.running += 1
+            context = contextvars.copy_context()
+            thread = threading.Thread(target=context.run, args=(self._runner,), name=f"tritontrace {self.kernel}", daemon=True)
+            thread.start()
+        elif self.waiting:
+            self.waiting.append(me)
+            self.waiting.popleft().go.set()
+        else:
+            return
+        me.go.wait()
+        if self.error is not None:
+            raise _StoppedError
+
+    _retries: tuple[int, int] = (-1, 0)
+
+    def _retried(self, stuck: list[_Waiter]) -> bool:
+        """True once each of the waiting programs has looked twice since memory was last written to."""
+        writes, rounds = self._retries
+        rounds = rounds + 1 if writes == stuck[0].writes else 0
+        self._retries = (stuck[0].writes, rounds)
+        return rounds > 2 * len(stuck)
+
+
+def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest

@@ -1,0 +1,36 @@
+"""The launch that the running code belongs to, found through a context variable: rewritten functions are shared by all launches."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tritontrace.engines.ir.runtime import Runtime
+    from tritontrace.engines.python.operations import Operations
+    from tritontrace.kernels.targets import Target
+
+__all__ = ["CURRENT", "State", "current"]
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """One launch while it runs: `semantic` and `generator` are what Triton's builtins take as ``_semantic`` and ``_generator``."""
+
+    builder: Operations
+    semantic: Any
+    generator: Any
+    rt: Runtime
+    target: Target
+
+
+CURRENT: ContextVar[State] = ContextVar("tritontrace_python_engine")
+
+
+def current() -> State:
+    """The running launch; `RuntimeError` where there is none (a value that was kept after its launch)."""
+    state = CURRENT.get(None)
+    if state is None:
+        raise RuntimeError("a value of a traced kernel was used outside the launch that it belongs to")
+    return state

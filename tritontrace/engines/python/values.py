@@ -1,0 +1,216 @@
+"""Triton's tensor with operators that compute at once, and Triton's semantics over it.
+
+Every member of `tl.tensor` that takes ``_semantic`` gets the running launch's; nothing is written to `tl.tensor` itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.language import semantic as _semantic
+from typing_extensions import override
+
+from tritontrace.engines.python.handles import Handle, full
+from tritontrace.engines.python.state import current
+from tritontrace.kernels import compat
+
+__all__ = ["NeedsLanesError", "Semantic", "TracedTensor", "adopt", "injected", "takes_semantic"]
+
+_tuple: Any = tl.tuple
+
+
+class NeedsLanesError(Exception):
+    """A combine function branches on its values: it is to be run lane by lane. Never leaves the engine."""
+
+
+def parameters(function: Any) -> Any:
+    """The parameters of one of Triton's functions, or () where Python does not know them."""
+    signature = getattr(function, "signature", None)
+    if not isinstance(signature, inspect.Signature):
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):
+            return ()
+    return signature.parameters
+
+
+def takes_semantic(function: Any) -> bool:
+    """True for what is called with ``_semantic``: most of Triton's builtins, marked or not."""
+    return "_semantic" in parameters(function)
+
+
+def injected(function: Any) -> Any:
+    """`function` as a kernel calls it: with the launch's ``_semantic`` (and ``_generator`` if it takes one)."""
+    generator = "_generator" in parameters(function)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        state = current()
+        kwargs["_semantic"] = state.semantic
+        if generator:
+            kwargs["_generator"] = state.generator
+        return adopt(function(*args, **kwargs))
+
+    call.__name__ = getattr(function, "__name__", "builtin")
+    call.__wrapped__ = function  # type: ignore[attr-defined]  # as functools.wraps does
+    return call
+
+
+def adopt(value: Any) -> Any:
+    """`value` with every plain `tl.tensor` in it made ours. Builtins make them anew, so nobody else has them."""
+    kind = type(value)
+    if kind is TracedTensor:
+        return value
+    if kind is tl.tensor:
+        value.__class__ = TracedTensor
+    elif kind is tuple or kind is list:
+        for item in value:
+            adopt(item)
+    elif kind is _tuple:
+        adopt(value.values)
+    elif isinstance(value, tl.core.tensor_descriptor_base):
+        for part in ("shape", "strides"):
+            adopt(getattr(value, part, None))
+    elif getattr(kind, "__triton_aggregate__", False):
+        adopt(list(vars(value).values()))
+    return value
+
+
+class TracedTensor(tl.tensor):  # type: ignore[misc]  # Triton's classes are untyped
+    """A block or scalar of a running program. It prints as its type and numbers; `numpy` gives them as an array."""
+
+    handle: Handle
+
+    def __init__(self, handle: Handle, type: Any) -> None:
+        tl.tensor.__init__(self, handle, type)
+
+    def numpy(self) -> Any:
+        """The numbers as an array of the block's shape (16- and 8-bit floats as float32, pointers as byte addresses)."""
+        return np.array(full(self.handle))
+
+    def _scalar(self) -> Any:
+        value = self.handle.value
+        if value.size != 1:
+            if not self.type.is_block():
+                raise NeedsLanesError
+            raise ValueError(
+                f"a block of shape {list(self.type.shape)} has no truth value and is no number; reduce it, or use tl.where"
+            )
+        return value.reshape(-1)[0]
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar())
+
+    def __index__(self) -> int:
+        if not self.dtype.is_int():
+            raise TypeError(f"{self.dtype} is no integer")
+        return int(self._scalar())
+
+    def __int__(self) -> int:
+        return int(self._scalar())
+
+    def __float__(self) -> float:
+        return float(self._scalar())
+
+    @override
+    def __repr__(self) -> str:
+        if self.handle is None:
+            return "<nothing>"
+        name = f"{self.dtype}[{', '.join(map(str, self.type.shape))}]" if self.type.is_block() else str(self.dtype)
+        if not isinstance(self.handle.value, np.ndarray):
+            return f"<{name}>"
+        return f"{name} {np.array2string(np.asarray(full(self.handle)), threshold=64, edgeitems=3)}"
+
+    __str__ = __repr__
+    __hash__ = object.__hash__
+
+    def __contains__(self, item: Any) -> bool:
+        raise TypeError("'in' is not defined for a block")
+
+    @property
+    def T(self) -> Any:
+        """The block with its last two axes exchanged (two axes: transposed)."""
+        semantic = current().semantic
+        order = list(range(len(self.type.shape)))
+        order[-1], order[-2] = order[-2], order[-1]
+        return adopt(semantic.permute(self, tuple(order)))
+
+
+class Semantic(_semantic.TritonSemantic):  # type: ignore[misc]  # Triton's classes are untyped
+    """Triton's semantics over `TracedTensor`; combine functions are run, not written down (`folds`)."""
+
+    tensor = TracedTensor
+
+    def __init__(self, builder: Any, target: Any) -> None:
+        super().__init__(builder)
+        self._target = target
+
+    def _has_native_tma(self) -> bool:
+        return self._target.backend == "cuda" and int(self._target.arch) >= 90
+
+    def to_tensor(self, x: Any, check_type: bool = True) -> Any:
+        return adopt(super().to_tensor(x, check_type))
+
+    def reduction(self, inputs: Any, axis: Any, region_builder_fn: Any) -> Any:
+        from tritontrace.engines.python import folds
+
+        return folds.reduction(self, inputs, axis, region_builder_fn)
+
+    def associative_scan(self, inputs: Any, axis: Any, region_builder_fn: Any, reverse: bool) -> Any:
+        from tritontrace.engines.python import folds
+
+        return folds.scan(self, inputs, axis, region_builder_fn, reverse)
+
+    # Hints for the compiler are checked as it checks them, and change no value.
+    def _hint(self, x: Any, values: Any) -> Any:
+        if max(1, len(x.shape)) != len(values):
+            raise ValueError("Shape of input to multiple_of does not match the length of values")
+        return x
+
+    def multiple_of(self, x: Any, values: Any) -> Any:
+        return self._hint(x, values)
+
+    max_contiguous = multiple_of
+
+    def max_constancy(self, x: Any, values: Any) -> Any:
+        return self._hint(x, values)
+
+
+def _jit_member(function: Any) -> Any:
+    def member(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from tritontrace.engines.python.binding import bind
+
+        return bind(function)(self, *args, **kwargs)
+
+    member.__name__ = getattr(function, "__name__", "member")
+    return member
+
+
+def _forwarded(function: Any) -> Any:
+    """The InterpretedFunction that a member forwards to under ``TRITON_INTERPRET=1``, or None."""
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            inner = cell.cell_contents
+        except ValueError:
+            continue
+        if compat.is_function(inner):
+            return inner
+    return None
+
+
+def _add_members() -> None:
+    for name in dir(tl.tensor):
+        if name in vars(TracedTensor) and name not in ("__contains__",):
+            continue
+        member = inspect.getattr_static(tl.tensor, name)
+        inner = member if compat.is_function(member) else _forwarded(member)
+        if inner is not None:
+            setattr(TracedTensor, name, _jit_member(inner))
+        elif isinstance(member, types.FunctionType) and takes_semantic(member):
+            setattr(TracedTensor, name, injected(member))
+
+
+_add_members()
