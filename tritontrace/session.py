@@ -62,7 +62,9 @@ def session(
         wrap what they run with `propagate`. Where several tasks of one thread have sessions open, autograd's threads see
         those of the task that entered one last. ``"process"``: launches of every thread.
     `engine`
-        What executes the launches; ``"ir"``.
+        What executes the launches. ``"ir"``: the kernel's own IR, all programs together. ``"python"``: its Python source,
+        statement by statement, for ``breakpoint()`` and arbitrary Python inside. ``"auto"``: the first, and the second for
+        a kernel that the first cannot run (the reason is logged).
     `on_finding`
         ``"collect"``: findings are data, in `Session.findings`. ``"warn"``: each is also a `RuntimeWarning` at the line
         of the launch. ``"raise"``: `FindingError` after a launch with findings, once all its clients are finalized.

@@ -1,6 +1,6 @@
 """``engine="auto"``: the IR engine, and the Python engine for what it cannot run.
 
-The choice is made before anything has run: what the IR engine refuses, it refuses when it prepares a launch, with memory untouched.
+The choice is made before anything has run: what the IR engine refuses, it refuses as it prepares a launch, memory untouched.
 """
 
 from __future__ import annotations

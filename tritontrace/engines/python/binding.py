@@ -155,7 +155,11 @@ def _evaluated(function: Any, args: Any, kwargs: Any) -> Any:
     def value(given: Any) -> Any:
         return given.value if isinstance(given, _constexpr) else given
 
-    result = function.fn(*map(value, args), **{name: value(v) for name, v in kwargs.items()})
+    inner = function.fn
+    if "current_target" in inner.__code__.co_names and inner.__globals__.get("current_target") is _CURRENT_TARGET:
+        # Triton asks the driver, which may be another one or none.
+        inner = compat.function_with_globals(inner, {"current_target": _current_target})
+    result = inner(*map(value, args), **{name: value(v) for name, v in kwargs.items()})
     return result if isinstance(result, _constexpr) else _constexpr(result)
 
 
@@ -189,6 +193,13 @@ def _aggregate(kind: Any) -> Any:
 # -- what computes otherwise here than in a compiler ----------------------------------------------------------------------
 
 
+_CURRENT_TARGET: Any = compat.require(tl.target_info, "current_target")
+
+
+def _current_target() -> Any:
+    return current().target.gpu_target
+
+
 def _static_assert(condition: Any, message: Any = "", **ignored: Any) -> None:
     if not condition:
         text = message.value if isinstance(message, _constexpr) else message
@@ -196,7 +207,16 @@ def _static_assert(condition: Any, message: Any = "", **ignored: Any) -> None:
 
 
 def _static_print(*values: Any, **options: Any) -> None:
-    print(*[v.value if isinstance(v, _constexpr) else v for v in values])
+    print(*[v.value if isinstance(v, _constexpr) else v for v in values])  # noqa: T201 - the kernel's own print
+
+
+def _hint(function: Any) -> Any:
+    builtin = injected(function)
+
+    def call(block: Any, values: Any) -> Any:
+        return builtin(block, _constexpr(values) if isinstance(values, int) else values)
+
+    return call
 
 
 def _condition(test: Any, *options: Any, **named: Any) -> Any:
@@ -227,7 +247,9 @@ def _map_elementwise(scalar_function: Any, *args: Any, pack: Any = 1) -> Any:
         values = np.concatenate([row[first + j].handle.value.reshape(-1) for row in rows for j in range(pack)])
         scalar = rows[0][first]
         element = scalar.handle.type.element
-        out.append(TracedTensor(Handle(values.reshape(1, *shape), Type(shape, element)), inputs[0].type.with_element_ty(scalar.dtype)))
+        out.append(
+            TracedTensor(Handle(values.reshape(1, *shape), Type(shape, element)), inputs[0].type.with_element_ty(scalar.dtype))
+        )
     return out[0] if single and len(out) == 1 else tuple(out)
 
 
@@ -249,10 +271,11 @@ def _print(*values: Any, **options: Any) -> None:
     if not options and isinstance(prefix, str) and prefix.isascii() and prefix.isprintable() and len(values) > 1 and numbers:
         bind(tl.device_print)(prefix, *values[1:])
     else:
-        print(*[v.value if isinstance(v, _constexpr) else v for v in values], **options)
+        print(*[v.value if isinstance(v, _constexpr) else v for v in values], **options)  # noqa: T201 - the kernel's own print
 
 
 _SPECIAL: dict[int, Any] = {
+    id(_CURRENT_TARGET): _current_target,
     id(builtins.range): LoopRange,
     id(builtins.print): _print,
     id(builtins.min): _or_tensors("builtin_min", builtins.min),
@@ -262,7 +285,8 @@ _SPECIAL: dict[int, Any] = {
     id(tl.static_assert): _static_assert,
     id(tl.static_print): _static_print,
     id(tl.map_elementwise): _map_elementwise,
-
 }
+for _name in ("multiple_of", "max_contiguous", "max_constancy"):
+    _SPECIAL[id(getattr(tl, _name))] = _hint(getattr(tl, _name))
 if hasattr(tl, "condition"):
     _SPECIAL[id(tl.condition)] = _condition

@@ -1,7 +1,7 @@
 """A builder for Triton's frontend that executes each operation at once instead of writing it down.
 
-Triton's semantics (`TritonSemantic`: types, promotions, broadcasting, what is refused) call ``create_*`` and ``get_*`` of a builder.
-This one has the same methods; its "values" are arrays (`Handle`). So types and error messages are the compiler's
+Triton's semantics (`TritonSemantic`: types, promotions, broadcasting, what is refused) call ``create_*`` and ``get_*`` of a
+builder. This one has the same methods; its "values" are arrays (`Handle`). So types and error messages are the compiler's
 without a second implementation, integers have no sign but in the operation that is chosen for them, and nothing of Triton's has
 to be patched. What a method computes is the IR engine's (`engines.ir`); the values have one program (P = 1).
 """
@@ -268,13 +268,13 @@ def _add_methods() -> None:
     for bits in (8, 16, 32, 64):
         for prefix in ("int", "uint"):
             setattr(Builder, f"get_{prefix}{bits}", lambda self, value, bits=bits: self._integer(value, bits))
-    for name, kind in (("fp16", "half"), ("bf16", "bf16"), ("fp32", "float"), ("fp64", "double")):
-        setattr(Builder, f"get_{name}", lambda self, value, kind=kind: self._float(value, kind))
+    for name, float_name in (("fp16", "half"), ("bf16", "bf16"), ("fp32", "float"), ("fp64", "double")):
+        setattr(Builder, f"get_{name}", lambda self, value, name=float_name: self._float(value, name))
     for name, operation in NAMES.items():
         setattr(Builder, f"create_{name}", _elementwise(operation))
     for name, (operation, predicate) in COMPARISONS.items():
         setattr(Builder, f"create_{name}", _comparison(operation, predicate))
-    for name, operation in (
+    for name, conversion in (
         ("fp_trunc", "arith.truncf"),
         ("fp_ext", "arith.extf"),
         ("si_to_fp", "arith.sitofp"),
@@ -284,8 +284,7 @@ def _add_methods() -> None:
         ("ptr_to_int", "tt.ptr_to_int"),
         ("int_to_ptr", "tt.int_to_ptr"),
     ):
-        setattr(Builder, f"create_{name}", _conversion(operation))
+        setattr(Builder, f"create_{name}", _conversion(conversion))
 
 
 _add_methods()
-

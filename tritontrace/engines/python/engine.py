@@ -1,4 +1,4 @@
-"""``engine="python"``: runs a kernel's own source, one program after another, with the clients, memory rules and numbers of the IR engine."""
+"""``engine="python"``: a kernel's own source, one program after another; clients, memory and numbers are the IR engine's."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PythonEngine:
         *,
         instruments: frozenset[str] = frozenset(),
     ) -> Any:
-        """The rewritten kernel; raises what the options of the target raise, and `UnsupportedOpError` for source that has no def."""
+        """The rewritten kernel; raises what the target's options raise, and `UnsupportedOpError` for source without a def."""
         if compat.is_gluon(bound.kernel):
             raise UntraceableLaunchError(f"kernel {bound.kernel_name!r} is written in Gluon, which has a language of its own")
         compile_options(bound)

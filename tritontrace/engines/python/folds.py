@@ -1,6 +1,6 @@
 """Reductions and scans: a combine function is run on whole tiles of left and right operands, as the IR engine runs it.
 
-The function of Triton's that would write the combine region (`tl.reduce`'s, `tl.associative_scan`'s) is called with a region whose
+What of Triton's would write the combine region (in `tl.reduce`, `tl.associative_scan`) is called with a region whose
 arguments are those tiles. So the user's combine function is called by Triton's own code and with Triton's own types.
 """
 

@@ -26,6 +26,8 @@ class LoopRange:
     """``range(...)`` or ``tl.range(...)`` in a kernel: a run-time loop, whatever is known of its bounds."""
 
     def __init__(self, first: Any, second: Any = None, step: Any = None, **options: Any) -> None:
+        self.lower: Any
+        self.upper: Any
         self.lower, self.upper = (0, first) if second is None else (first, second)
         self.step = 1 if step is None else step
 
@@ -167,4 +169,3 @@ class WhileLoop:
         """The loop is over, by its test or by ``break``."""
         self.builder.frame = self.frame
         self.builder.spins = self.outer_reads
-

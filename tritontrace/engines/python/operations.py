@@ -88,7 +88,9 @@ class Operations(Builder):
 
     # -- atomics -------------------------------------------------------------------------------------------------------
 
-    def create_atomic_rmw(self, operation: Any, pointer: Handle, value: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
+    def create_atomic_rmw(
+        self, operation: Any, pointer: Handle, value: Handle, mask: Handle | None, sem: Any, scope: Any
+    ) -> Handle:
         name = operation.name.lower()
         if name not in RMW_NAMES.values():
             raise UnsupportedOpError(f"the Python engine has no atomic {name!r}")
@@ -104,14 +106,14 @@ class Operations(Builder):
         old = memory_ops.atomic_cas(self.frame, site, pointer.value, compare.value, value.value, order, reach)
         return Handle(self._read(pointer.value, old), value.type)
 
-    def create_atomic_load(self, pointer: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
+    def create_atomic_load(self, pointer: Handle, mask: Handle | None, sem: Any, scope: Any) -> Handle:
         element = pointer.type.pointee.element
         site = self._site("tt.atomic_load", pointer, element)
         order, reach = _SEMANTICS[sem.name], _SCOPES[scope.name]
         value = memory_ops.atomic_load(self.frame, site, pointer.value, mask and mask.value, order, reach)
         return Handle(self._read(pointer.value, value), Type(pointer.type.shape, element))
 
-    def create_atomic_store(self, pointer: Handle, value: Handle, mask: Handle, sem: Any, scope: Any) -> None:
+    def create_atomic_store(self, pointer: Handle, value: Handle, mask: Handle | None, sem: Any, scope: Any) -> None:
         site = self._site("tt.atomic_store", pointer, value.type.element)
         order, reach = _SEMANTICS[sem.name], _SCOPES[scope.name]
         memory_ops.atomic_store(self.frame, site, pointer.value, value.value, mask and mask.value, order, reach)
@@ -176,7 +178,7 @@ class Operations(Builder):
         kind = descriptor.type.block
         site = self._site("tt.descriptor_load", descriptor, kind.element, kind.shape)
         return Handle(
-            memory_ops.load_tile(self.frame, site, descriptor.value, [n.value for n in offsets], None, None),  # type: ignore[arg-type]  # all axes
+            memory_ops.load_tile(self.frame, site, descriptor.value, [n.value for n in offsets], None, None),
             kind,
         )
 
@@ -233,14 +235,16 @@ class Operations(Builder):
     ) -> Handle:
         kind = c.type
         site = self.sites.event("tt.dot_scaled", kind.shape, kind.element)
-        sides, scales = [], []
+        sides: list[Any] = []
+        scales: list[Any] = []
         for value, scale, form, along_k, packed in ((a, a_scale, a_format, 1, a_packed), (b, b_scale, b_format, 0, b_packed)):
             given = scale if isinstance(scale, Handle) else None
             axis = (along_k if packed else 1 - along_k) if form.name == "E2M1" else None
             shape, element = ((), "") if given is None else (given.type.shape, given.type.element)
             sides.append(Operand(value.type.shape, axis, along_k, shape, element))
             scales.append(None if given is None else given.value)
-        out = dot_scaled_op(self.frame, site, *sides, a.value, b.value, c.value, *scales, kind.element)
+        left, right = sides
+        out = dot_scaled_op(self.frame, site, left, right, a.value, b.value, c.value, scales[0], scales[1], kind.element)
         return Handle(out, kind)
 
     # -- prints, assertions, assembly --------------------------------------------------------------------------------------

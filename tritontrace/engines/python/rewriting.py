@@ -1,7 +1,7 @@
 """A kernel's source, rewritten so that it computes when Python runs it.
 
-Calls, operators, assignments and loops go through a helper object (`language.Language`), under one name that is a closure variable
-of the rewritten function: the module's globals, which stay the live ones, get no new name. File, lines and columns are the
+Calls, operators, assignments and loops go through a helper object (`language.Language`), whose one name is a closure
+variable of the function: the module's globals, which stay the live ones, get no new name. File, lines and columns are the
 user's, so that pdb, coverage and tracebacks show the kernel. The original function is only read.
 """
 
@@ -130,7 +130,7 @@ class _Rewriter(ast.NodeTransformer):
         return ast.copy_location(ast.Expr(checked), node)
 
     def visit_For(self, node: ast.For) -> Any:
-        carried = _at(ast.Constant(_assigned_in(node)), node.iter)
+        carried = _at(_names(_assigned_in(node)), node.iter)
         node.iter = self.call(node.iter, "iterate", self.visit(node.iter), carried)
         node.body = self.statements(node.body)
         node.orelse = self.statements(node.orelse)
@@ -140,7 +140,7 @@ class _Rewriter(ast.NodeTransformer):
         self.temporaries += 1
         name = f"{HELPER}_loop{self.temporaries}"
         start = ast.copy_location(ast.Assign([_at(ast.Name(name, ast.Store()), node)], self.call(node, "while_loop")), node)
-        carried = _at(ast.Constant(_assigned_in(node)), node)
+        carried = _at(_names(_assigned_in(node)), node)
         again = _at(ast.Attribute(_at(ast.Name(name, ast.Load()), node), "again", ast.Load()), node)
         node.test = ast.copy_location(ast.Call(again, [self.visit(node.test), carried], []), node.test)
         node.body = self.statements(node.body)
@@ -217,6 +217,12 @@ def _at(node: Any, where: ast.AST) -> Any:
     return ast.copy_location(node, where)
 
 
+def _names(names: tuple[str, ...]) -> ast.expr:
+    constant: Any = ast.Constant("")
+    constant.value = names  # a tuple of constants is one constant to the compiler
+    return constant  # type: ignore[no-any-return]  # made above
+
+
 def _assigned_in(loop: ast.For | ast.While) -> tuple[str, ...]:
     """The names that a loop's body binds: what it carries from one iteration to the next, if they were there before."""
     nodes = (node for statement in loop.body for node in ast.walk(statement))
@@ -268,9 +274,12 @@ def _rewrite(original: Any, text: str, first: int, indent: int, helper: Any) -> 
                 node.end_col_offset += indent  # type: ignore[attr-defined]  # seen above
     ast.increment_lineno(tree, first - 1)
     _prepare(definition)
+    definition.name = f"{HELPER}_function"  # under its own name it would hide the one that a recursive call means
     rewriter = _Rewriter()
     body = rewriter.statements(definition.body)
-    documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str)
+    documented = (
+        isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str)
+    )
     prologue = _prologue(definition, original, rewriter)
     definition.body = [*body[:documented], *prologue, *body[documented:]]
     cells = dict(zip(original.__code__.co_freevars, original.__closure__ or ()))
@@ -280,8 +289,8 @@ def _rewrite(original: Any, text: str, first: int, indent: int, helper: Any) -> 
     outer.type_params = []
     module = ast.Module([_at(outer, definition)], [])
     ast.fix_missing_locations(module)
-    code = compile(module, original.__code__.co_filename, "exec", dont_inherit=True)
-    code = _inner(_inner(code, f"{HELPER}_outer"), definition.name)
+    compiled = compile(module, original.__code__.co_filename, "exec", dont_inherit=True)
+    code: Any = _inner(_inner(compiled, f"{HELPER}_outer"), definition.name).replace(co_name=original.__name__)
     if hasattr(code, "co_qualname"):
         code = code.replace(co_qualname=original.__qualname__)
     register(code, original.__name__, rewriter.variables)
@@ -294,7 +303,7 @@ def _rewrite(original: Any, text: str, first: int, indent: int, helper: Any) -> 
 
 
 def _inner(code: CodeType, name: str) -> CodeType:
-    return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+    return next(constant for constant in code.co_consts if isinstance(constant, CodeType) and constant.co_name == name)
 
 
 def _prepare(definition: ast.FunctionDef) -> None:

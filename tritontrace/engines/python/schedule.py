@@ -1,7 +1,7 @@
 """The order of programs: one after another, until one waits for what another one is still to do.
 
-A program is ordinary Python on a stack, and a stack cannot be put aside. So a program that waits keeps its thread and hands on the
-baton: a new thread runs the programs that have not begun, then those that wait get their turns in order. Exactly one
+A program is ordinary Python on a stack, and a stack cannot be put aside. So a program that waits keeps its thread and hands
+on the baton: a new thread runs the programs that have not begun, then those that wait get their turns in order. Exactly one
 thread runs at any time. A launch in which nobody waits uses no thread but the caller's.
 """
 
@@ -36,9 +36,7 @@ class _Waiter:
 class Programs:
     """Runs the programs of one launch. `run_one` executes one of `pending`; `writes` counts changes of memory."""
 
-    def __init__(
-        self, pending: Iterator[Any], run_one: Callable[[Any], None], writes: Callable[[], int], kernel: str
-    ) -> None:
+    def __init__(self, pending: Iterator[Any], run_one: Callable[[Any], None], writes: Callable[[], int], kernel: str) -> None:
         self.pending = pending
         self.run_one = run_one
         self.writes = writes

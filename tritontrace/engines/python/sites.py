@@ -102,7 +102,7 @@ class Sites:
         site = self._known.get(key)
         if site is None:
             site = self._known[key] = self._make(op, block, element, frames)
-        return site  # type: ignore[no-any-return]  # the table holds both kinds of sites
+        return site
 
     def memory(self, op: str, block: tuple[int, ...], element: str, parameter: str | None) -> MemorySite:
         """As `event`, of a memory operation through a pointer that comes from `parameter`."""
@@ -113,7 +113,7 @@ class Sites:
             event = self._make(op, block, element, frames)
             event.parameter = parameter
             site = self._known[key] = MemorySite(event, element)
-        return site  # type: ignore[no-any-return]  # as above
+        return site
 
     def _make(self, op: str, block: tuple[int, ...], element: str, frames: list[FrameType]) -> events.Site:
         places = [locate(frame) for frame in frames]

@@ -1,4 +1,4 @@
-"""The launch that the running code belongs to, found through a context variable: rewritten functions are shared by all launches."""
+"""The launch that the running code belongs to, in a context variable: rewritten functions are shared by all launches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["CURRENT", "State", "current"]
 
 @dataclass(slots=True, eq=False)
 class State:
-    """One launch while it runs: `semantic` and `generator` are what Triton's builtins take as ``_semantic`` and ``_generator``."""
+    """One launch while it runs: `semantic`, `generator` are what Triton's builtins take as ``_semantic``, ``_generator``."""
 
     builder: Operations
     semantic: Any

@@ -82,7 +82,7 @@ def adopt(value: Any) -> Any:
 class TracedTensor(tl.tensor):  # type: ignore[misc]  # Triton's classes are untyped
     """A block or scalar of a running program. It prints as its type and numbers; `numpy` gives them as an array."""
 
-    handle: Handle
+    handle: Any
 
     def __init__(self, handle: Handle, type: Any) -> None:
         tl.tensor.__init__(self, handle, type)
@@ -152,7 +152,7 @@ class Semantic(_semantic.TritonSemantic):  # type: ignore[misc]  # Triton's clas
         return self._target.backend == "cuda" and int(self._target.arch) >= 90
 
     def to_tensor(self, x: Any, check_type: bool = True) -> Any:
-        return adopt(super().to_tensor(x, check_type))
+        return adopt(super().to_tensor(adopt(x), check_type))
 
     def reduction(self, inputs: Any, axis: Any, region_builder_fn: Any) -> Any:
         from tritontrace.engines.python import folds

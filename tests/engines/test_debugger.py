@@ -1,0 +1,76 @@
+"""pdb in a kernel, driven through a pseudo-terminal as by a person: it stops on the kernel's lines and shows its values."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pty = pytest.importorskip("pty", reason="there is no pseudo-terminal here")
+
+SCRIPT = """
+import torch, triton, triton.language as tl, tritontrace
+
+@triton.jit
+def kernel(x_ptr, out_ptr, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    x = tl.load(x_ptr + at)
+    breakpoint()
+    y = x * 2 + 1
+    tl.store(out_ptr + at, y)
+
+out = torch.zeros(16)
+with tritontrace.session(engine="python", programs=[(3, 0, 0)]):
+    kernel[(4,)](torch.arange(16.0), out, B=4)
+print("result", out[11:].tolist())
+"""
+
+
+class Terminal:
+    """A process on the other side of a pseudo-terminal."""
+
+    def __init__(self, script: Path) -> None:
+        root = Path(__file__).resolve().parents[2]
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            settings = {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "TERM": "dumb", "PYTHONBREAKPOINT": "pdb.set_trace"}
+            os.execve(sys.executable, [sys.executable, str(script)], {**os.environ, **settings})
+
+    def until(self, text: str, seconds: float = 120) -> str:
+        """What the process writes up to `text`."""
+        seen = ""
+        end = time.monotonic() + seconds
+        while text not in seen and time.monotonic() < end:
+            try:
+                more = os.read(self.fd, 4096).decode(errors="replace")
+            except OSError:  # Linux's way to say that the other side is closed
+                break
+            seen += more
+        assert text in seen, seen
+        return seen
+
+    def ask(self, line: str) -> str:
+        os.write(self.fd, line.encode() + b"\n")
+        return self.until("(Pdb) ")
+
+
+def test_a_person_stops_looks_steps_and_goes_on(tmp_path: Path) -> None:
+    script = tmp_path / "debugged.py"
+    script.write_text(SCRIPT)
+    terminal = Terminal(script)
+    stop = terminal.until("(Pdb) ")
+    assert f"{script}(" in stop and "kernel()" in stop
+    assert "y = x * 2 + 1" in terminal.ask("n") or "y = x * 2 + 1" in stop
+    assert "fp32[4] [12. 13. 14. 15.]" in terminal.ask("p x")
+    assert "(3, 0, 0)" in terminal.ask("p __program__")
+    shown = terminal.ask("p B")
+    assert "4" in shown
+    assert "tl.store(out_ptr + at, y)" in terminal.ask("n") + terminal.ask("l .")
+    assert "[25. 27. 29. 31.]" in terminal.ask("p y")
+    os.write(terminal.fd, b"c\n")
+    assert "result [0.0, 25.0, 27.0, 29.0, 31.0]" in terminal.until("31.0]\r\n")
+    assert os.waitpid(terminal.pid, 0)[1] == 0
+    os.close(terminal.fd)
