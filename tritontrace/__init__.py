@@ -13,6 +13,7 @@ from tritontrace.clients.coverage import Coverage
 from tritontrace.clients.numerics import Numerics
 from tritontrace.clients.precision import Precision
 from tritontrace.clients.profiler import Profiler
+from tritontrace.clients.race_detector import RaceDetector
 from tritontrace.clients.sanitizer import Sanitizer
 from tritontrace.clients.tracer import Tracer
 from tritontrace.determinism import Determinism, Difference, check_determinism
@@ -56,6 +57,7 @@ __all__ = [
     "OutOfBoundsError",
     "Precision",
     "Profiler",
+    "RaceDetector",
     "Sanitizer",
     "Session",
     "SourceLocation",

@@ -65,6 +65,7 @@ class Site:
     variable: str | None = None
     parameter: str | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
+    peers: tuple[Site, ...] = field(default=(), repr=False)
 
 
 class Batch(Protocol):

@@ -79,12 +79,27 @@ class Finding:
             "launch": None if self.launch is None else {"kernel": self.launch.kernel_name, "index": self.launch.index},
         }
         if self.other is not None:
-            location = self.other.get("location")
-            out["other"] = {
-                "location": location.to_dict() if location is not None else None,
-                "programs": [[int(i) for i in row] for row in self.other.get("programs", ())],
-            }
+            out["other"] = _side_to_dict(self.other)
         else:
             out["other"] = None
         out["details"] = {key: value for key, value in self.details.items() if isinstance(value, (int, float, str, bool))}
         return out
+
+
+def _side_to_dict(side: dict[str, Any]) -> dict[str, Any]:
+    """The second access of a race; more keys (`access`, `tensor`, `call_stack`, `pairs`, `all`) where the client gave them."""
+    location = side.get("location")
+    out: dict[str, Any] = {
+        "location": location.to_dict() if location is not None else None,
+        "programs": [[int(i) for i in row] for row in side.get("programs", ())],
+    }
+    for key in ("access", "tensor"):
+        if key in side:
+            out[key] = side[key]
+    if "call_stack" in side:
+        out["call_stack"] = [frame.to_dict() for frame in side["call_stack"]]
+    if "pairs" in side:
+        out["pairs"] = [[[int(i) for i in program] for program in pair] for pair in side["pairs"]]
+    if "all" in side:
+        out["all"] = [_side_to_dict(other) for other in side["all"]]
+    return out

@@ -24,6 +24,7 @@ BUILT_IN = {
     "sanitizer": "tritontrace.clients.sanitizer:Sanitizer",
     "numerics": "tritontrace.clients.numerics:Numerics",
     "coverage": "tritontrace.clients.coverage:Coverage",
+    "race_detector": "tritontrace.clients.race_detector:RaceDetector",
 }
 """The clients of this package, by name; they work without installed metadata, and their names are taken."""
 

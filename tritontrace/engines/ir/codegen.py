@@ -242,14 +242,26 @@ class Scope:
         self.mark(op.results, op.name)
         return f"[{', '.join(self.name(r) for r in op.results)}] = " if op.results else ""
 
-    def site(self, op: Op, kind: Type, pointer: Value | None, block: tuple[int, ...] | None = None, probe: bool = False) -> str:
-        """A `MemorySite` for a memory op that moves elements of `kind`; returns its name. A `probe` moves none."""
+    def site(
+        self,
+        op: Op,
+        kind: Type,
+        pointer: Value | None,
+        block: tuple[int, ...] | None = None,
+        probe: bool = False,
+        **attributes: Any,
+    ) -> str:
+        """A `MemorySite` for a memory op that moves elements of `kind`; returns its name. A `probe` moves none.
+
+        `attributes` go into the events' `Site`.
+        """
         emitter = self.emitter
         where = self.location(op)
         element = kind.element
         shape = kind.shape if block is None else block
         event = self.event_site(op, where, shape, element)
         event.parameter = self.root(pointer) if pointer is not None else None
+        event.attributes.update(attributes)
         site = MemorySite(event, element)
         emitter.sites.append(site)
         if not probe:

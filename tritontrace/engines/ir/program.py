@@ -201,6 +201,9 @@ def _write(bound: BoundLaunch, lowered: Lowered, module: Module) -> Program:
             nested.link(emitter.globals)
     for block in blocks:
         block.function = emitter.globals[f"b{block.index}"]
+    peers = tuple(site.event for site in emitter.sites)
+    for peer in peers:
+        peer.peers = peers
     return Program(
         kernel_name=bound.kernel_name,
         file=file,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tritontrace.engines.ir import numerics
 from tritontrace.engines.ir.atomics import RMW_NAMES
 from tritontrace.engines.ir.codegen import Lines, Scope
@@ -26,7 +28,7 @@ def checked_axes(op: Op) -> tuple[int, ...]:
 def _load(scope: Scope, op: Op, lines: Lines) -> None:
     pointer = op.operands[0]
     kind = op.results[0].type
-    site = scope.site(op, kind, pointer)
+    site = scope.site(op, kind, pointer, volatile=bool(op.attributes.get("isVolatile")))
     if is_block_pointer(pointer.type):
         padding = op.attributes.get("padding")
         fill = "nan" if padding is not None and int(padding) == 2 else "zero"
@@ -54,11 +56,11 @@ def _store(scope: Scope, op: Op, lines: Lines) -> None:
 @operation("tt.atomic_rmw")
 def _atomic_rmw(scope: Scope, op: Op, lines: Lines) -> None:
     pointer, value = op.operands[:2]
-    site = scope.site(op, value.type, pointer)
     mask = scope.name(op.operands[2]) if len(op.operands) > 2 else "None"
     name = RMW_NAMES[integer(op, "atomic_rmw_op")]
     used = scope.uses.get(op.results[0], 0) > 0
     sem, where = SEMANTICS.get(integer(op, "sem", 4), "acq_rel"), SCOPES.get(integer(op, "scope", 1), "gpu")
+    site = scope.site(op, value.type, pointer, operation=name, sem=sem, scope=where, used=used)
     text = f"atomic_rmw(F, {site}, {name!r}, {scope.name(pointer)}, {scope.array(value)}, {mask}, {used}, {sem!r}, {where!r})"
     assign(scope, op, lines, text)
 
@@ -66,8 +68,8 @@ def _atomic_rmw(scope: Scope, op: Op, lines: Lines) -> None:
 @operation("tt.atomic_cas")
 def _atomic_cas(scope: Scope, op: Op, lines: Lines) -> None:
     pointer, compare, value = op.operands
-    site = scope.site(op, value.type, pointer)
     sem, where = SEMANTICS.get(integer(op, "sem", 4), "acq_rel"), SCOPES.get(integer(op, "scope", 1), "gpu")
+    site = scope.site(op, value.type, pointer, operation="cas", sem=sem, scope=where, used=True)
     text = f"atomic_cas(F, {site}, {scope.name(pointer)}, {scope.array(compare)}, {scope.array(value)}, {sem!r}, {where!r})"
     assign(scope, op, lines, text)
 
@@ -75,18 +77,18 @@ def _atomic_cas(scope: Scope, op: Op, lines: Lines) -> None:
 @operation("tt.atomic_load")
 def _atomic_load(scope: Scope, op: Op, lines: Lines) -> None:
     pointer = op.operands[0]
-    site = scope.site(op, op.results[0].type, pointer)
     mask = scope.name(op.operands[1]) if len(op.operands) > 1 else "None"
     sem, where = SEMANTICS.get(integer(op, "sem", 2), "acquire"), SCOPES.get(integer(op, "scope", 1), "gpu")
+    site = scope.site(op, op.results[0].type, pointer, operation="load", sem=sem, scope=where, used=True)
     assign(scope, op, lines, f"atomic_load(F, {site}, {scope.name(pointer)}, {mask}, {sem!r}, {where!r})")
 
 
 @operation("tt.atomic_store")
 def _atomic_store(scope: Scope, op: Op, lines: Lines) -> None:
     pointer, value = op.operands[:2]
-    site = scope.site(op, value.type, pointer)
     mask = scope.name(op.operands[2]) if len(op.operands) > 2 else "None"
     sem, where = SEMANTICS.get(integer(op, "sem", 3), "release"), SCOPES.get(integer(op, "scope", 1), "gpu")
+    site = scope.site(op, value.type, pointer, operation="store", sem=sem, scope=where, used=False)
     text = f"atomic_store(F, {site}, {scope.name(pointer)}, {scope.array(value)}, {mask}, {sem!r}, {where!r})"
     lines.add(text, op.location.location)
 
@@ -137,15 +139,17 @@ def _descriptor_load(scope: Scope, op: Op, lines: Lines) -> None:
 def _descriptor_store(scope: Scope, op: Op, lines: Lines) -> None:
     descriptor, value, *offsets = op.operands
     block = descriptor.type.block.shape
-    site = scope.site(op, value.type, descriptor, block)
+    reduces = op.name == "tt.descriptor_reduce"
+    kind = reduce_kind(integer(op, "kind"), value.type.element, descriptor.type) if reduces else ""
+    fixed: dict[str, Any] = {"operation": kind, "sem": "relaxed", "scope": "gpu", "used": False} if reduces else {}
+    site = scope.site(op, value.type, descriptor, block, **fixed)
     data = scope.array(value)
     if value.type.shape != block:
         data = f"reshape({data}, {value.type.shape}, {block})"
     place = f"F, {site}, {scope.name(descriptor)}, {array_list(scope, offsets)}, {data}"
-    if op.name == "tt.descriptor_store":
+    if not reduces:
         lines.add(f"store_tile({place}, None)", op.location.location)
     else:
-        kind = reduce_kind(integer(op, "kind"), value.type.element, descriptor.type)
         lines.add(f"reduce_tile({place}, {kind!r})", op.location.location)
 
 

@@ -1,0 +1,358 @@
+"""The race detector: two programs of one launch, one byte, no order between them, and at least one of them writes."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritontrace import events
+from tritontrace.clients.base import Client, OpCallbacks
+from tritontrace.clients.races.actors import Actor, Kind, acquires, kind_of_site, releases
+from tritontrace.clients.races.conflicts import conflicts_of, wipes_of
+from tritontrace.clients.races.explain import LaneFaults, findings_of
+from tritontrace.clients.races.forms import Form, forms_of, merge_runs
+from tritontrace.clients.races.log import Region
+from tritontrace.clients.races.ordering import SyncLog
+from tritontrace.clients.races.places import Places
+from tritontrace.clients.races.shadow import CHANGED, TWICE, Rewrite, collide, lanes_distinct
+
+if TYPE_CHECKING:
+    from tritontrace.findings import Finding
+    from tritontrace.launch import Launch
+
+__all__ = ["RaceDetector"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+class RaceDetector(Client):
+    """Finds accesses of two programs to the same memory that nothing orders, at least one of which writes plainly.
+
+    It watches the one interleaving that the engine runs and judges by order, not by luck: two accesses are ordered only
+    if a chain of release and acquire atomics (of scope ``gpu`` or ``sys``) leads from one to the other. Locks, semaphores, grid
+    barriers, last-block reductions and flags are clean when they are right. Stores of equal values are reported as
+    `benign`, or not at all with ``benign=False``. A store of which two lanes write different values to one element is a
+    race of one program with itself.
+    """
+
+    name = "race_detector"
+
+    def __init__(self, benign: bool = True) -> None:
+        self.benign = benign
+        self._watch: _Watch | None = None
+
+    def for_launch(self, launch: Launch) -> RaceDetector:
+        """A fresh detector with the same settings: launches may run at once, and are ordered among each other."""
+        fresh = copy.copy(self)  # not a call of the class: a subclass may be made differently
+        fresh._watch = _Watch(launch)
+        return fresh
+
+    def pre_run_callback(self, launch: Launch) -> None:
+        """Begins with the launch as it is about to run."""
+        self._watch = _Watch(launch)
+
+    def register_op_callback(self, op: type[events.Event]) -> OpCallbacks | None:
+        """Listens to every access of memory."""
+        if op is events.Load:
+            return OpCallbacks(before=lambda event: self._watching(event).load(event))
+        if op is events.Store:
+            return OpCallbacks(
+                before=lambda event: self._watching(event).store(event), after=lambda event: self._watching(event).stored()
+            )
+        if op is events.Atomic:
+            return OpCallbacks(after=lambda event: self._watching(event).atomic(event))
+        return None
+
+    def finalize(self) -> list[Finding]:
+        """One finding per access site and tensor."""
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return []
+        found = watch.findings(self.name)
+        return found if self.benign else [finding for finding in found if not finding.benign]
+
+    def _watching(self, event: events.Event) -> _Watch:
+        if self._watch is None:
+            self._watch = _Watch(event.launch)
+        return self._watch
+
+
+class _Site:
+    """What is known of one access site in one launch: `region` is None where its pointers may lead anywhere.
+
+    `kinds` are the kinds of access that have to be logged, `apart` whether stores must keep their own time.
+    """
+
+    __slots__ = ("apart", "kinds", "nowhere", "region")
+
+    def __init__(self, region: Region | None, kinds: frozenset[Kind], apart: bool, nowhere: bool) -> None:
+        self.region = region
+        self.kinds = kinds
+        self.apart = apart
+        self.nowhere = nowhere
+
+
+class _Watch:
+    """One launch under observation."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.places = Places(launch)
+        self.alone = launch.n_programs <= 1
+        self.actors: list[Actor] = []
+        self.faults: dict[int, LaneFaults] = {}
+        self.time = 0
+        self.sync: SyncLog | None = None
+        self.weak: dict[int, tuple[events.Site, str, str]] = {}
+        self._sites: dict[int, _Site] = {}
+        self._actor_of: dict[tuple[int, str | None, Kind], Actor] = {}
+        self._peers: list[tuple[events.Site, Kind, int | None]] | None = None
+        self._rewrites: list[Rewrite] = []
+        self._lanes: Any = None
+        self._ids: Int64s | range = range(0)
+
+    # -- what may matter -----------------------------------------------------------------------------------------------
+
+    def _site(self, event: events.MemoryEvent) -> _Site:
+        known = self._sites.get(event.site.id)
+        if known is not None:
+            return known
+        site = event.site
+        if self._peers is None:
+            self._peers = [(peer, kind_of_site(peer), self.places.key(peer.parameter)) for peer in site.peers]
+            if not self.alone and (not self._peers or any(_may_acquire(peer, kind) for peer, kind, _ in self._peers)):
+                self.sync = SyncLog(self.launch.n_programs)
+        key = self.places.key(site.parameter)
+        region = self.places.of_argument(site.parameter)
+        kinds = frozenset(kind for kind in Kind if self._matters(kind, key, site))
+        atomics = any(kind not in (Kind.LOAD, Kind.STORE) for kind in self._near(key, site))
+        made = _Site(region, kinds, self.sync is not None and (not self._peers or atomics), key == -1)
+        self._sites[site.id] = made
+        return made
+
+    def _near(self, key: int | None, site: events.Site) -> set[Kind]:
+        """The kinds of access that the kernel may make to the same allocation."""
+        return {kind for _, kind, other in self._peers or () if key is None or other is None or key == other}
+
+    def _matters(self, kind: Kind, key: int | None, site: events.Site) -> bool:
+        """Whether an access of that kind may meet another program's at all."""
+        if self.alone or key == -1:
+            return False
+        if kind in (Kind.STORE, Kind.LOCAL) or not self._peers:
+            return True
+        near = self._near(key, site)
+        sizes = {p.element_bits for p, k, other in self._peers if k in (Kind.ATOMIC, Kind.LOOK) and key in (None, other)}
+        if kind is Kind.LOOK:
+            return bool(near & {Kind.STORE, Kind.LOCAL}) or (Kind.ATOMIC in near and len(sizes) > 1)
+        if kind is Kind.ATOMIC:
+            return bool(near - {Kind.ATOMIC, Kind.LOOK}) or len(sizes) > 1
+        return bool(near & {Kind.STORE, Kind.LOCAL, Kind.ATOMIC})
+
+    def _actor(self, event: events.MemoryEvent, kind: Kind, address: int) -> Actor:
+        tensor = event.site.parameter
+        if tensor is None:
+            tensor = self.places.tensor(address)
+        key = (event.site.id, tensor, kind)
+        actor = self._actor_of.get(key)
+        if actor is None:
+            actor = self._actor_of[key] = Actor(len(self.actors), event.site, tensor, kind, event.element_bytes)
+            self.actors.append(actor)
+        return actor
+
+    def _programs(self, event: events.MemoryEvent) -> Int64s | range:
+        """Linear ids of the batch, remembered: the same batch does many operations."""
+        lanes = getattr(event.batch, "lanes", None)
+        if lanes is None:
+            x, y, _ = self.launch.grid
+            ids = event.programs.astype(np.int64)
+            lanes = ids[:, 0] + x * (ids[:, 1] + y * ids[:, 2])
+        elif lanes is self._lanes:
+            return self._ids
+        first, count = int(lanes[0]), len(lanes)
+        follow = int(lanes[-1]) - first == count - 1 and bool((np.diff(lanes) == 1).all())
+        self._lanes = lanes
+        self._ids = range(first, first + count) if follow else lanes
+        return self._ids
+
+    def _placed(self, site: _Site, forms: list[Form]) -> list[tuple[Region, Form]]:
+        out = []
+        for form in forms:
+            if site.region is not None:
+                parts = [(site.region, part) for part in site.region.shadow.clip(form)]
+            else:
+                parts = self.places.place(form)
+            for region, part in parts:
+                region.shadow.fit(part)
+                out.append((region, part))
+        return out
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def load(self, event: events.Load) -> None:
+        """A plain or volatile load."""
+        site = self._site(event)
+        kind = Kind.LOOK if event.site.attributes.get("volatile") else Kind.LOAD
+        if kind not in site.kinds:
+            return
+        self.time += 1
+        self._log(event, site, kind, self._placed(site, forms_of(event, self._programs(event))))
+
+    def store(self, event: events.Store) -> None:
+        """A store that is about to be made."""
+        site = self._site(event)
+        if site.nowhere:
+            return
+        self.time += 1
+        ids = self._programs(event)
+        forms = forms_of(event, ids)
+        placed = self._placed(site, forms)
+        if not placed:
+            return
+        by_region: dict[int, tuple[Region, list[Form]]] = {}
+        for region, form in placed:
+            by_region.setdefault(region.shadow.base, (region, []))[1].append(form)
+        apart = lanes_distinct([form for _, form in placed])
+        if not apart or any(_varies(event, form) for form in forms):
+            array = np.arange(ids.start, ids.stop, dtype=np.int64) if isinstance(ids, range) else ids
+            for region, _ in by_region.values():
+                self._collide(event, array, region)
+        if self.alone:
+            return
+        for region, parts in by_region.values():
+            self._rewrites += region.shadow.store(parts)
+        if self.sync is not None and site.apart:
+            self.sync.wipe(self.time)
+        self._log(event, site, Kind.STORE, placed)
+
+    def _collide(self, event: events.Store, ids: Int64s, region: Region) -> None:
+        met = collide(event, ids, region.shadow)
+        if met is None:
+            return
+        if not self.alone:
+            region.shadow.note(met.twice, TWICE)
+            region.shadow.note(met.changed, CHANGED)
+        if len(met.faults):
+            actor = self._actor(event, Kind.STORE, int(met.faults[0, 1]))
+            self.faults.setdefault(actor.number, LaneFaults(actor)).add(met.faults)
+
+    def stored(self) -> None:
+        """The store has been made."""
+        if self._rewrites:
+            for rewrite in self._rewrites:
+                rewrite.shadow.settle(rewrite)
+            self._rewrites.clear()
+
+    def atomic(self, event: events.Atomic) -> None:
+        """An atomic access that has been made."""
+        site = self._site(event)
+        if self.alone or site.nowhere:
+            return
+        local = event.scope == "cta"
+        acquire = acquires(event.sem, event.scope) and (event.result is not None or self.launch.dry)
+        release = releases(event.sem, event.scope) and event.operation != "load"
+        if local or event.sem == "relaxed":
+            self.weak.setdefault(event.site.id, (event.site, event.sem, event.scope))
+        writes, looks = (Kind.LOCAL, Kind.LOCAL_LOOK) if local else (Kind.ATOMIC, Kind.LOOK)
+        orders = self.sync is not None and (acquire or release or event.operation == "store")
+        logs = writes in site.kinds or looks in site.kinds
+        if not orders and not logs:
+            return
+        self.time += 1
+        ids = self._programs(event)
+        wrote = _wrote(event)
+        if not orders and wrote is None:
+            self._log(event, site, writes, self._placed(site, forms_of(event, ids)))
+            return
+        active = event.active()
+        addresses = event.addresses()[active]
+        array = np.arange(ids.start, ids.stop, dtype=np.int64) if isinstance(ids, range) else ids
+        programs = array[np.nonzero(active)[0]] if active.ndim > 1 else array[active]
+        done = None if wrote is None else wrote[active]
+        if orders and self.sync is not None:
+            self.sync.enter(programs)
+        for kind, chosen in ((writes, done), (looks, None if done is None else ~done)):
+            if kind not in site.kinds or (kind is looks and done is None):
+                continue
+            if chosen is None:
+                forms = forms_of(event, ids)
+            else:
+                forms = merge_runs(addresses[chosen], programs[chosen], event.element_bytes)
+            self._log(event, site, kind, self._placed(site, forms), touch=not orders)
+        if orders and self.sync is not None and len(programs):
+            self.sync.add(
+                event.site.id,
+                self.time,
+                programs,
+                addresses,
+                acquire=acquire,
+                release=release,
+                store=event.operation == "store",
+                wrote=done,
+                retries=looks not in site.kinds,
+            )
+
+    def _log(
+        self, event: events.MemoryEvent, site: _Site, kind: Kind, placed: list[tuple[Region, Form]], touch: bool = True
+    ) -> None:
+        for region, form in placed:
+            actor = self._actor(event, kind, form.first())
+            epochs = None
+            if self.sync is not None:
+                programs = form.id_array
+                epochs = self.sync.epoch[programs]
+                if touch:
+                    self.sync.touch(programs, self.time)
+            region.add(actor, self.time, form, epochs, apart=site.apart and kind is Kind.STORE)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def findings(self, client: str) -> list[Finding]:
+        """Everything that was found."""
+        regions = list(self.places.regions.values())
+        sync = self.sync if self.sync is not None and self.sync.acquired else None
+        wipes: list[tuple[int, Int64s]] | None = None
+
+        def stores() -> list[tuple[int, Int64s]]:
+            nonlocal wipes
+            if wipes is None:
+                wipes = [wipe for region in regions for wipe in wipes_of(region, sync)] if sync is not None else []
+            return wipes
+
+        conflicts = [
+            (region.shadow, conflict) for region in regions for conflict in conflicts_of(region, self.actors, sync, stores)
+        ]
+        return findings_of(self.launch, client, conflicts, list(self.faults.values()), list(self.weak.values()))
+
+
+def _may_acquire(site: events.Site, kind: Kind) -> bool:
+    if kind not in (Kind.ATOMIC, Kind.LOOK) or "load" in site.op and "atomic" not in site.op:
+        return False
+    known = site.attributes
+    return bool(known.get("used", True)) and acquires(known.get("sem", "acq_rel"), known.get("scope", "gpu"))
+
+
+def _varies(event: events.Store, form: Form) -> bool:
+    """Whether lanes that share an address are given different values."""
+    if not form.repeats:
+        return False
+    if event.value is None:
+        return any(event.block[axis] > 1 for axis in form.repeats)
+    shape = np.shape(event.value)
+    lead = len(event.block) - len(shape)  # a value may lack leading axes
+    return any(axis - lead >= 0 and shape[axis - lead] > 1 for axis in form.repeats)
+
+
+def _wrote(event: events.Atomic) -> Any:
+    """Which lanes wrote, bool ``[P, *block]``; None for all."""
+    if event.operation == "load":
+        return np.zeros(event.shape, np.bool_)
+    if event.operation != "cas" or event.result is None or event.compare is None:
+        return None
+    old, expected = np.asarray(event.result), np.asarray(event.compare)
+    if old.dtype == expected.dtype and old.dtype.kind == "f":
+        bits = f"u{old.itemsize}"
+        old, expected = np.ascontiguousarray(old).view(bits), np.ascontiguousarray(expected).view(bits)
+    return np.broadcast_to(old == expected, event.shape)

@@ -1,0 +1,1 @@
+"""What the race detector is made of: address sets, shadow memory, the log of accesses, ordering, and conflicts."""

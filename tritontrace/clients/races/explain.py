@@ -1,0 +1,352 @@
+"""Conflicts as findings: one for each access site and tensor, with both sides, and words that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritontrace.clients.races.actors import Actor, Kind
+from tritontrace.clients.races.conflicts import Conflict
+from tritontrace.clients.races.shadow import CHANGED, Shadow
+from tritontrace.findings import Finding
+
+if TYPE_CHECKING:
+    from tritontrace import events
+    from tritontrace.launch import Launch
+
+__all__ = ["LaneFaults", "findings_of"]
+
+Int64s = npt.NDArray[np.int64]
+Weak = tuple["events.Site", str, str]
+
+_MOST_BY_PROGRAM = 1 << 22
+"""Elements, over all programs together, that a finding lists program by program."""
+
+
+@dataclass(slots=True, eq=False)
+class LaneFaults:
+    """Lanes of one store that wrote different values to one element: rows of (program, first byte, bytes)."""
+
+    actor: Actor
+    rows: list[Int64s] = field(default_factory=list)
+
+    def add(self, rows: Int64s) -> None:
+        """Adds faults; repetitions are dropped when there are many."""
+        self.rows.append(rows)
+        if len(self.rows) > 64:
+            self.rows = [np.unique(np.concatenate(self.rows), axis=0)]
+
+
+@dataclass(slots=True, eq=False)
+class _Partner:
+    """One conflict seen from the site that the finding is about."""
+
+    conflict: Conflict
+    shadow: Shadow
+    turned: bool
+    benign: bool
+
+    @property
+    def mine(self) -> Actor:
+        return self.conflict.b if self.turned else self.conflict.a
+
+    @property
+    def other(self) -> Actor:
+        return self.conflict.a if self.turned else self.conflict.b
+
+    @property
+    def my_hits(self) -> Int64s:
+        return self.conflict.b_hits if self.turned else self.conflict.a_hits
+
+    @property
+    def other_hits(self) -> Int64s:
+        return self.conflict.a_hits if self.turned else self.conflict.b_hits
+
+    @property
+    def pairs(self) -> Int64s:
+        return self.conflict.pairs[:, ::-1] if self.turned else self.conflict.pairs
+
+
+def findings_of(
+    launch: Launch,
+    client: str,
+    conflicts: Sequence[tuple[Shadow, Conflict]],
+    lanes: Sequence[LaneFaults],
+    weak: Sequence[Weak],
+) -> list[Finding]:
+    """The findings of a launch, in the order of their lines. `weak` are atomics (site, sem, scope) that order too little."""
+    by_site: dict[tuple[int, str | None], list[_Partner]] = {}
+    for shadow, conflict in conflicts:
+        turned = _rank(conflict.b) > _rank(conflict.a)
+        benign = conflict.a.kind is Kind.STORE and conflict.b.kind is Kind.STORE and _agree(shadow, conflict)
+        partner = _Partner(conflict, shadow, turned, benign)
+        by_site.setdefault((partner.mine.site.id, partner.mine.tensor), []).append(partner)
+    out = [_finding(launch, client, partners, weak) for partners in by_site.values()]
+    out += [_lane_finding(launch, client, faults) for faults in lanes]
+    out.sort(key=lambda f: (f.location.file, f.location.line, f.location.column) if f.location else ("", 0, 0))
+    return out
+
+
+def _rank(actor: Actor) -> tuple[int, int, int]:
+    """Which of two sites a finding is about: the plainer write, else the earlier line."""
+    location = actor.site.location
+    return int(actor.kind), -(location.line if location else 0), -(location.column if location else 0)
+
+
+def _agree(shadow: Shadow, conflict: Conflict) -> bool:
+    """Whether all stores to the memory in question left the same values."""
+    for group in np.unique(np.concatenate([conflict.a_hits[:, 1], conflict.b_hits[:, 1]])).tolist():
+        for first, last in conflict.groups[group].tolist():
+            if (shadow.notes[first:last] & CHANGED).any():
+                return False
+    return True
+
+
+def _finding(launch: Launch, client: str, partners: list[_Partner], weak: Sequence[Weak]) -> Finding:
+    mine = partners[0].mine
+    partners = sorted(partners, key=lambda p: _preference(mine, p))
+    chief = partners[0]
+    hits = np.concatenate([p.my_hits for p in partners])
+    ids = np.unique(hits[:, 0])
+    elements, by_program = _elements(launch, mine, partners)
+    finding = Finding(
+        kind="race",
+        message="",
+        client=client,
+        access=mine.access,
+        tensor=mine.tensor,
+        location=mine.site.location,
+        call_stack=mine.site.call_stack,
+        programs=_programs(launch, ids),
+        elements=elements,
+        elements_by_program=by_program,
+        launch=launch,
+        benign=all(p.benign for p in partners),
+        other=_side(launch, chief),
+        details={
+            "element_type": mine.site.dtype,
+            "element_bytes": mine.size,
+            "between": " and ".join(dict.fromkeys(f"{p.other.access}/{mine.access}" for p in partners)),
+            "complete": all(p.conflict.complete for p in partners),
+        },
+    )
+    sides = _distinct([_side(launch, p) for p in partners])
+    if finding.other is not None:
+        finding.other["all"] = sides
+    finding.message = _message(finding, chief, sides, weak)
+    return finding
+
+
+def _preference(mine: Actor, partner: _Partner) -> tuple[Any, ...]:
+    """The partner that tells most comes first: a real fault, another site, another line."""
+    other = partner.other
+    location = other.site.location
+    return partner.benign, other.site is mine.site, location.line if location else 0, location.column if location else 0
+
+
+def _side(launch: Launch, partner: _Partner) -> dict[str, Any]:
+    """The second access of a race, as `Finding.other` keeps it."""
+    actor = partner.other
+    pairs = partner.pairs
+    return {
+        "location": actor.site.location,
+        "call_stack": actor.site.call_stack,
+        "access": actor.access,
+        "tensor": actor.tensor,
+        "programs": _programs(launch, np.unique(partner.other_hits[:, 0])),
+        "pairs": np.stack([_programs(launch, pairs[:, 0]), _programs(launch, pairs[:, 1])], axis=1),
+    }
+
+
+def _distinct(sides: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One entry for each site: a failed and a successful compare-and-swap are the same access for whoever reads this."""
+    out: dict[Any, dict[str, Any]] = {}
+    for side in sides:
+        key = (side["location"], side["call_stack"], side["access"], side["tensor"])
+        known = out.get(key)
+        if known is None:
+            out[key] = dict(side)
+        else:
+            both = np.concatenate([known["programs"], side["programs"]])
+            known["programs"] = np.unique(both[:, ::-1], axis=0)[:, ::-1]
+            known["pairs"] = np.unique(np.concatenate([known["pairs"], side["pairs"]]), axis=0)
+    return list(out.values())
+
+
+def _programs(launch: Launch, ids: Int64s) -> npt.NDArray[np.int32]:
+    x, y, _ = launch.grid
+    return np.column_stack([ids % x, ids // x % y, ids // (x * y)]).astype(np.int32)
+
+
+def _elements(
+    launch: Launch, actor: Actor, partners: list[_Partner]
+) -> tuple[Int64s, dict[tuple[int, int, int], Int64s]]:
+    """(all elements, elements by program) in elements of the access, relative to the argument's data pointer."""
+    info = launch.arguments.get(actor.tensor) if actor.tensor is not None else None
+    if info is None or not info.is_tensor:
+        return np.zeros(0, np.int64), {}
+    of_group: dict[tuple[int, int], Int64s] = {}
+    by_program: dict[int, set[tuple[int, int]]] = {}
+    for number, partner in enumerate(partners):
+        shadow = partner.shadow
+        for group in np.unique(partner.my_hits[:, 1]).tolist():
+            bytes_of = partner.conflict.groups[group] * shadow.granule + (shadow.base - info.data_ptr)
+            first, last = bytes_of[:, 0] // actor.size, -(-bytes_of[:, 1] // actor.size)
+            of_group[number, group] = _ranges(first, last)
+        for program, group in partner.my_hits.tolist():
+            by_program.setdefault(program, set()).add((number, group))
+    elements = np.unique(np.concatenate(list(of_group.values())))
+    size = sum(len(of_group[key]) for keys in by_program.values() for key in keys)
+    if size > _MOST_BY_PROGRAM:
+        return elements, {}
+    ids = np.array(sorted(by_program), np.int64)
+    out: dict[tuple[int, int, int], Int64s] = {}
+    shared: dict[frozenset[tuple[int, int]], Int64s] = {}
+    for program, row in zip(ids.tolist(), _programs(launch, ids).tolist()):
+        keys = frozenset(by_program[program])
+        if keys not in shared:
+            shared[keys] = np.unique(np.concatenate([of_group[key] for key in keys]))
+        out[row[0], row[1], row[2]] = shared[keys]
+    return elements, out
+
+
+def _ranges(first: Int64s, last: Int64s) -> Int64s:
+    counts = last - first
+    behind = np.cumsum(counts)
+    out: Int64s = np.arange(int(behind[-1])) - np.repeat(behind - counts, counts) + np.repeat(first, counts)
+    return out
+
+
+def _lane_finding(launch: Launch, client: str, faults: LaneFaults) -> Finding:
+    rows = np.unique(np.concatenate(faults.rows), axis=0)
+    actor = faults.actor
+    info = launch.arguments.get(actor.tensor) if actor.tensor is not None else None
+    base = info.data_ptr if info is not None else 0
+    ids, starts = np.unique(rows[:, 0], return_index=True)
+    programs = _programs(launch, ids)
+    first, last = (rows[:, 1] - base) // actor.size, -(-(rows[:, 1] + rows[:, 2] - base) // actor.size)
+    known = info is not None and info.is_tensor
+    parts = zip(np.split(first, starts[1:]), np.split(last, starts[1:]))
+    by_program = {(int(p[0]), int(p[1]), int(p[2])): np.unique(_ranges(*part)) for p, part in zip(programs, parts)}
+    finding = Finding(
+        kind="race",
+        message="",
+        client=client,
+        access=actor.access,
+        tensor=actor.tensor,
+        location=actor.site.location,
+        call_stack=actor.site.call_stack,
+        programs=programs,
+        elements=np.unique(_ranges(first, last)) if known else np.zeros(0, np.int64),
+        elements_by_program=by_program if known else {},
+        launch=launch,
+        other={
+            "location": actor.site.location,
+            "call_stack": actor.site.call_stack,
+            "access": actor.access,
+            "tensor": actor.tensor,
+            "programs": programs,
+            "pairs": np.stack([programs, programs], axis=1),
+        },
+        details={
+            "element_type": actor.site.dtype,
+            "element_bytes": actor.size,
+            "between": "lanes of one store",
+            "same_program": True,
+            "complete": True,
+        },
+    )
+    finding.message = (
+        f"race within one store to {_what(finding)}{_where(finding)}: lanes of program {_name(programs[0])}"
+        f"{_more(len(programs))} write different values to the same element, and any one of them may stay; "
+        "mask all lanes but one, reduce the values first, or use an atomic"
+    )
+    return finding
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def _message(finding: Finding, chief: _Partner, sides: list[dict[str, Any]], weak: Sequence[Weak]) -> str:
+    mine, other = chief.mine, chief.other
+    left, right = (_name(_programs(finding.launch, ids)[0]) for ids in (chief.pairs[:1, 0], chief.pairs[:1, 1]))  # type: ignore[arg-type]
+    same = other.site is mine.site
+    what = {Kind.LOAD: "load", Kind.STORE: "store"}
+    first = what.get(mine.kind, "atomic")
+    second = what.get(other.kind, "volatile load" if "atomic" not in other.site.op else "atomic")
+    if same:
+        both = f"programs {left} and {right} both {'store to' if first == 'store' else 'access'} it here"
+    else:
+        both = f"{first} by program {left}, and {second} by program {right} at {_line(other)}"
+    text = f"race on {_what(finding)}{_where(finding)}: {both}"
+    further = [side for side in sides if side["location"] != other.site.location]
+    if further:
+        lines = sorted({side["location"].line for side in further if side["location"] is not None})
+        text += f" (also against line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))})" if lines else ""
+    if finding.benign:
+        return f"benign {text}: nothing orders them, but all store the same value; let one program write it to be safe"
+    return f"{text}: {_why(chief, weak)}; {_advice(mine.kind, other.kind, same)}"
+
+
+def _why(chief: _Partner, weak: Sequence[Weak]) -> str:
+    for actor in (chief.mine, chief.other):
+        if actor.kind in (Kind.LOCAL, Kind.LOCAL_LOOK):
+            return "an atomic of scope 'cta' is atomic only within its own program"
+    if chief.mine.kind.atomic and chief.other.kind.atomic:
+        return "atomics of different sizes are not atomic towards each other"
+    text = "no acquire and release by atomics orders the two programs"
+    # An atomic that is too weak, on other memory than the race itself, may have been meant to order it.
+    for site, sem, scope in weak:
+        how = "sem='relaxed'" if sem == "relaxed" else f"scope={scope!r}"
+        line = f" at line {site.location.line}" if site.location else ""
+        return f"{text} (the atomic{line} has {how}, which orders nothing between programs)"
+    return text
+
+
+def _advice(mine: Kind, other: Kind, same: bool) -> str:
+    if Kind.LOCAL in (mine, other) or Kind.LOCAL_LOOK in (mine, other):
+        return "use scope='gpu'"
+    if mine is Kind.STORE and other is Kind.STORE:
+        return (
+            "give each program elements of its own (an index or a mask that depends on the program id), use tl.atomic_add and "
+            "its like, or take turns by acquire/release atomics"
+        )
+    if mine is Kind.STORE and other is Kind.LOAD:
+        return (
+            "make both sides atomic, or let the storing program release (an atomic with sem='release' behind the store) what the "
+            "loading one acquires (sem='acquire' before the load)"
+        )
+    if mine is Kind.LOAD or other is Kind.LOAD:
+        return "read by an atomic too (tl.atomic_add of 0), or behind an acquire that sees the other program's release"
+    return "store by an atomic too (tl.atomic_xchg with sem='release')"
+
+
+def _what(finding: Finding) -> str:
+    name = finding.tensor or "memory of no argument"
+    if not len(finding.elements):
+        return name
+    rest = len(finding.elements) - 1
+    more = f" and {rest} more element{'s' if rest > 1 else ''}" if rest else ""
+    return f"{name}[{int(finding.elements[0])}]{more}"
+
+
+def _where(finding: Finding) -> str:
+    kernel = finding.launch.kernel_name if finding.launch is not None else "?"
+    return f" in {kernel}" + (f" at {finding.location}" if finding.location is not None else "")
+
+
+def _line(actor: Actor) -> str:
+    location = actor.site.location
+    return "an unknown line" if location is None else f"line {location.line}"
+
+
+def _name(program: npt.NDArray[np.int32]) -> str:
+    return str(tuple(int(i) for i in program))
+
+
+def _more(count: int) -> str:
+    return f" (and of {count - 1} more)" if count > 1 else ""

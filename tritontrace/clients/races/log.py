@@ -1,0 +1,249 @@
+"""What a launch did to one allocation, kept small: accesses that follow one another are put together as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tritontrace.clients.races.forms import Form
+from tritontrace.clients.races.shadow import Shadow
+
+if TYPE_CHECKING:
+    from tritontrace.clients.races.actors import Actor
+
+__all__ = ["Record", "Region"]
+
+Int64s = npt.NDArray[np.int64]
+
+_BUDGET = 64 << 20
+"""Bytes of records of one allocation after which they are looked through for what can be said shorter."""
+
+
+class Record:
+    """Accesses of one actor: `form`, and again `count - 1` times, each `step` bytes further.
+
+    `epochs` holds, for each row, how many synchronizing operations its program had done before (None: nobody counts them).
+    `time` orders accesses as the launch made them; of a program's accesses in one epoch any one's time will do.
+    """
+
+    __slots__ = ("actor", "count", "epochs", "form", "step", "time")
+
+    def __init__(
+        self, actor: Actor, time: int | Int64s, form: Form, epochs: Int64s | None, count: int = 1, step: int = 0
+    ) -> None:
+        self.actor = actor
+        self.time = time
+        self.form = form
+        self.epochs = epochs
+        self.count = count
+        self.step = step
+
+    @property
+    def repeat(self) -> tuple[tuple[int, int], ...]:
+        """The repetitions as a term (step, count)."""
+        return ((self.step, self.count),) if self.count > 1 else ()
+
+    def whole(self) -> Form:
+        """One form for all repetitions."""
+        form = self.form
+        if self.count == 1:
+            return form
+        base = form.base + min(0, self.step) * (self.count - 1)
+        regular = (*form.regular, (abs(self.step), self.count))
+        return Form(base, form.ids, form.size, form.row_step, form.program, regular, form.irregular)
+
+    def stretches(self) -> int:
+        """How many gapless stretches all rows have together."""
+        form = self.form
+        total = form.rows * self.count
+        for _, count in form.run()[1]:
+            total *= count
+        for term in form.irregular:
+            total *= term.shape[-1]
+        return total
+
+    def elements(self) -> int:
+        """How many elements all rows touch together."""
+        form = self.form
+        total = form.rows * self.count
+        for _, count in form.regular:
+            total *= count
+        for term in form.irregular:
+            total *= term.shape[-1]
+        return total
+
+    def split(self, limit: int) -> Iterator[Record]:
+        """The record in parts of about `limit` elements."""
+        total = self.elements()
+        if total <= limit:
+            yield self
+            return
+        form = self.form
+        per_row = total // form.rows
+        rows = max(1, limit // per_row)
+        turns = self.count if rows > 1 else max(1, min(self.count, limit * self.count // per_row))
+        for start in range(0, form.rows, rows):
+            stop = min(form.rows, start + rows)
+            part = _rows(form, start, stop)
+            epochs = None if self.epochs is None else self.epochs[start:stop]
+            for turn in range(0, self.count, turns):
+                moved = _moved(part, self.step * turn)
+                yield Record(self.actor, time, moved, epochs, min(turns, self.count - turn), self.step)
+
+
+def _rows(form: Form, start: int, stop: int) -> Form:
+    if start == 0 and stop == form.rows:
+        return form
+    base = form.base + (form.row_step or 0) * start
+    program = None if form.program is None else form.program[start:stop]
+    irregular = tuple(term[start:stop] if term.ndim == 2 else term for term in form.irregular)
+    return Form(base, form.ids[start:stop], form.size, form.row_step, program, form.regular, irregular, form.repeats)
+
+
+def _moved(form: Form, distance: int) -> Form:
+    if not distance:
+        return form
+    return Form(
+        form.base + distance, form.ids, form.size, form.row_step, form.program, form.regular, form.irregular, form.repeats
+    )
+
+
+class Region:
+    """One allocation: its `shadow`, and the `records` of the accesses that may matter."""
+
+    __slots__ = ("_last", "bytes", "limit", "records", "shadow")
+
+    def __init__(self, shadow: Shadow) -> None:
+        self.shadow = shadow
+        self.records: list[Record] = []
+        self._last: dict[int, Record] = {}
+        self.bytes = 0
+        self.limit = _BUDGET
+
+    def add(self, actor: Actor, time: int, form: Form, epochs: Int64s | None, *, apart: bool = False) -> None:
+        """Keeps an access that the shadow was fitted to; with `apart` it is not put together with others (its time matters)."""
+        last = self._last.get(actor.number)
+        if last is not None and not apart and _joined(last, form, epochs):
+            return
+        record = Record(actor, time, form, epochs)
+        self.records.append(record)
+        self._last[actor.number] = record
+        self.bytes += form.nbytes + (0 if epochs is None else epochs.nbytes)
+        if self.bytes > self.limit:
+            self.compact()
+
+    def compact(self) -> None:
+        """Says again what single lanes did: each program's stretches once, side by side ones joined."""
+        by_actor: dict[int, list[Record]] = {}
+        kept: list[Record] = []
+        for record in self.records:
+            if record.stretches() * 16 <= 4 * record.form.nbytes:
+                by_actor.setdefault(record.actor.number, []).append(record)
+            else:
+                kept.append(record)
+        for records in by_actor.values():
+            kept += _united(records)
+        self.records = kept
+        self._last.clear()
+        self.bytes = sum(r.form.nbytes + (0 if r.epochs is None else r.epochs.nbytes) for r in kept)
+        self.limit = max(_BUDGET, 2 * self.bytes)
+
+
+def _joined(last: Record, form: Form, epochs: Int64s | None) -> bool:
+    """Puts `form` together with the actor's last record, if the two make a progression."""
+    old = last.form
+    if not old.same_shape(form):
+        return False
+    if old.rows == form.rows and _same(old.ids, form.ids):
+        if (epochs is None) != (last.epochs is None) or (epochs is not None and not np.array_equal(epochs, last.epochs)):
+            return False
+        distance = _distance(old, form)
+        if distance is None:
+            return False
+        if last.count == 1:
+            if distance:
+                last.step, last.count = distance, 2
+            return True
+        turn, rest = divmod(distance, last.step)
+        if rest or not 0 <= turn <= last.count:
+            return False
+        last.count = max(last.count, turn + 1)
+        return True
+    if last.count > 1 or epochs is not None or last.epochs is not None:
+        return False
+    return _continued(old, form)
+
+
+def _same(a: Int64s | range, b: Int64s | range) -> bool:
+    if isinstance(a, range) or isinstance(b, range):
+        return isinstance(a, range) and isinstance(b, range) and a == b
+    return a is b or np.array_equal(a, b)
+
+
+def _distance(old: Form, new: Form) -> int | None:
+    """How far `new` is from `old` if every row has moved by the same distance."""
+    distance = new.base - old.base
+    if old.program is None and new.program is None:
+        return distance if old.row_step == new.row_step else None
+    if old.program is new.program:
+        return distance
+    moved = new.offsets() - old.offsets()
+    first = int(moved[0])
+    return distance + first if bool((moved == first).all()) else None
+
+
+def _continued(old: Form, new: Form) -> bool:
+    """Appends the rows of `new` to `old`, if ids and addresses go on regularly."""
+    a, b = old.ids, new.ids
+    if not (isinstance(a, range) and isinstance(b, range)) or a.stop != b.start:
+        return False
+    if old.program is not None or new.program is not None or any(term.ndim == 2 for term in old.irregular):
+        return False
+    step = new.base - old.base if len(a) == 1 else (old.row_step or 0)
+    if len(b) > 1 and (new.row_step or 0) != step or new.base != old.base + step * len(a):
+        return False
+    old.ids = range(a.start, b.stop)
+    old.row_step = step or None
+    return True
+
+
+def _united(records: list[Record]) -> list[Record]:
+    """The records of one actor as records of distinct stretches: sorted, and joined where a program's touch."""
+    starts, lengths, ids, epochs, times = [], [], [], [], []
+    for record in records:
+        form = record.form
+        length, rest, _ = form.run()
+        rows = form.starts(rest)
+        for turn in range(record.count):
+            starts.append((rows + record.step * turn).reshape(-1))
+            lengths.append(np.full(rows.size, length, np.int64))
+            ids.append(np.repeat(form.id_array, rows.shape[1]))
+            times.append(np.repeat(np.broadcast_to(record.time, (form.rows,)), rows.shape[1]))
+            if record.epochs is not None:
+                epochs.append(np.repeat(record.epochs, rows.shape[1]))
+    start, length, who, when = (np.concatenate(part) for part in (starts, lengths, ids, times))
+    epoch = np.concatenate(epochs) if epochs else np.zeros(len(start), np.int64)
+    order = np.lexsort((start, epoch, who))
+    start, end, who, epoch, when = start[order], (start + length)[order], who[order], epoch[order], when[order]
+    fresh = np.ones(len(start), bool)
+    same = (who[1:] == who[:-1]) & (epoch[1:] == epoch[:-1])
+    # Within one program and epoch, ends may lie anywhere: the furthest so far decides whether the next stretch touches.
+    owner = np.cumsum(np.concatenate([np.zeros(1, np.int64), ~same]))
+    room = int(end.max() - start.min()) + 1
+    reach = np.maximum.accumulate(end - start.min() + owner * room) - owner * room + start.min()
+    fresh[1:] = ~same | (start[1:] > reach[:-1])
+    heads = np.flatnonzero(fresh)
+    tails = np.append(heads[1:], len(start)) - 1
+    start, end, who, epoch = start[heads], reach[tails], who[heads], epoch[heads]
+    when = np.minimum.reduceat(when, heads)
+    size = records[0].form.size
+    out = []
+    for span in np.unique(end - start).tolist():
+        chosen = np.flatnonzero(end - start == span)
+        unit = size if span % size == 0 else 1
+        form = Form(0, who[chosen], unit, None, start[chosen], ((unit, span // unit),))
+        out.append(Record(records[0].actor, when[chosen], form, epoch[chosen] if epochs else None))
+    return out

@@ -1,0 +1,267 @@
+"""What happens before what: the order that acquire and release atomics make between programs.
+
+While a launch runs, only a log is kept: which program did which synchronizing operation on which address. Each such
+operation is an *epoch* of its program, and so is the time between two of them; order between accesses of two programs is
+order between their epochs. When accesses are found that need an order, the log is played back with vector clocks
+for the programs in question.
+
+The rules: a release publishes everything its program did before, at the address of the atomic; read-modify-writes that follow
+keep what was published there (any ordering, any program); a plain store or an atomic store wipes it; an acquire takes over what
+is published where it reads. A result that the kernel does not use acquires nothing: the kernel cannot know whom it
+came behind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["SyncLog"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_CLOCK_BYTES = 64 << 20
+
+
+class _Entry:
+    """Operations of one event, in the order in which memory saw them."""
+
+    __slots__ = ("acquire", "addresses", "epochs", "programs", "release", "store", "time", "wrote")
+
+    def __init__(
+        self,
+        time: int,
+        programs: Any,
+        addresses: Int64s,
+        epochs: Any,
+        acquire: bool,
+        release: bool,
+        store: bool,
+        wrote: Bools | None,
+    ) -> None:
+        self.time = time
+        self.programs = programs
+        self.addresses = addresses
+        self.epochs = epochs
+        self.acquire = acquire
+        self.release = release
+        self.store = store
+        self.wrote = wrote
+
+
+class SyncLog:
+    """The synchronizing operations of a launch of `programs` programs."""
+
+    def __init__(self, programs: int) -> None:
+        self.epoch: npt.NDArray[np.int32] = np.zeros(programs, np.int32)
+        """The epoch that each program is in: even between synchronizing operations, odd in one."""
+        self.entries: list[_Entry] = []
+        self.acquired = False
+        self._touched: npt.NDArray[np.int32] = np.zeros(programs, np.int32)
+        self._last: dict[int, int] = {}
+        self._wiped = -1
+
+    def touch(self, programs: Any, time: int) -> None:
+        """Notes that these programs made an access that may need an order."""
+        self._touched[programs] = time
+
+    def wipe(self, time: int) -> None:
+        """Notes that a plain store may have wiped what was published."""
+        self._wiped = time
+
+    def enter(self, programs: Int64s) -> None:
+        """These programs begin a synchronizing operation; `add` ends it."""
+        self.epoch[programs] += 1  # once for each program, however many lanes it has
+
+    def add(
+        self,
+        site: int,
+        time: int,
+        programs: Int64s,
+        addresses: Int64s,
+        *,
+        acquire: bool,
+        release: bool,
+        store: bool = False,
+        wrote: Bools | None = None,
+        retries: bool = False,
+    ) -> None:
+        """Logs one event's lanes in memory order. `wrote` says which wrote to memory (None: all).
+
+        `retries`: looks of waiting programs may be forgotten once they look again, because the looks themselves need no order.
+        """
+        self.acquired = self.acquired or acquire
+        if retries:
+            self._drop_retries(site, programs, addresses)
+        entry = _Entry(time, programs.astype(np.int32), addresses, self.epoch[programs], acquire, release, store, wrote)
+        self.epoch[programs] += 1
+        if store:
+            self._wiped = time
+        self._last[site] = len(self.entries)
+        self.entries.append(entry)
+        self._touched[programs] = time
+
+    def _drop_retries(self, site: int, programs: Int64s, addresses: Int64s) -> None:
+        """Forgets waiting looks that are now repeated: programs that spin do nothing in between, so the last look tells all."""
+        index = self._last.get(site)
+        if index is None:
+            return
+        last = self.entries[index]
+        if last.wrote is None or last.store or last.time <= self._wiped or last.wrote.all():
+            return
+        fits = np.isin(last.programs, programs) & ~last.wrote & (self._touched[last.programs] == last.time)
+        if not fits.any() or len(np.unique(last.programs)) != len(last.programs):
+            return
+        order = np.argsort(programs, kind="stable")
+        at = order[np.minimum(np.searchsorted(programs[order], last.programs), len(order) - 1)]
+        fits &= addresses[at] == last.addresses
+        keep = ~fits
+        last.programs, last.addresses, last.epochs = last.programs[keep], last.addresses[keep], last.epochs[keep]
+        last.wrote = last.wrote[keep]
+
+    def addresses(self) -> Int64s:
+        """Every address that an operation synchronized on, sorted."""
+        if not self.entries:
+            return np.zeros(0, np.int64)
+        return np.unique(np.concatenate([np.unique(entry.addresses) for entry in self.entries]))
+
+    def ordered(
+        self,
+        source: Int64s,
+        source_epoch: Int64s,
+        target: Int64s,
+        target_epoch: Int64s,
+        wipes: list[tuple[int, Int64s]],
+    ) -> Bools:
+        """For each query, whether what `source` did in its epoch happened before what `target` did in its own.
+
+        `wipes` are (time, addresses) of plain stores to addresses that are synchronized on.
+        """
+        out = np.zeros(len(source), np.bool_)
+        if not self.acquired or not len(source):
+            return out
+        live = [entry for entry in self.entries if len(entry.programs)]
+        members = np.unique(np.concatenate([np.unique(entry.programs) for entry in live])).astype(np.int64)
+        asked = np.flatnonzero(np.isin(source, members) & np.isin(target, members))
+        if not len(asked):
+            return out
+        locations = self.addresses()
+        replay = _Replay(live, members, locations, wipes)
+        columns = np.unique(source[asked])
+        width = max(1, _CLOCK_BYTES // (4 * (len(members) + len(locations))))
+        for start in range(0, len(columns), width):
+            chosen = columns[start : start + width]
+            mine = asked[(source[asked] >= chosen[0]) & (source[asked] <= chosen[-1])]
+            out[mine] = replay.run(chosen, source[mine], source_epoch[mine], target[mine], target_epoch[mine])
+        return out
+
+
+class _Replay:
+    """The log with programs and addresses numbered from 0, ready to be played back."""
+
+    def __init__(self, entries: list[_Entry], members: Int64s, locations: Int64s, wipes: list[tuple[int, Int64s]]) -> None:
+        self.members = members
+        self.count = len(locations)
+        self.entries = entries
+        self.rows = [np.searchsorted(members, entry.programs) for entry in entries]
+        self.places = [np.searchsorted(locations, entry.addresses) for entry in entries]
+        self.wipes = [(time, np.searchsorted(locations, addresses)) for time, addresses in sorted(wipes, key=lambda w: w[0])]
+        lanes = [np.full(len(row), number, np.int64) for number, row in enumerate(self.rows)]
+        row, epoch = np.concatenate(self.rows), np.concatenate([entry.epochs for entry in entries]).astype(np.int64)
+        number = np.concatenate(lanes)
+        order = np.lexsort((epoch, row))
+        self._span = int(epoch.max()) + 2
+        self._keys = row[order] * self._span + np.minimum(epoch[order], self._span - 1)
+        self._numbers = number[order]
+
+    def _when(self, row: Int64s, epoch: Int64s) -> Int64s:
+        """The number of the first entry behind a program's epoch (the number of entries if there is none)."""
+        key = row * self._span + np.minimum(epoch + 1, self._span - 1)
+        at = np.searchsorted(self._keys, key)
+        end = np.searchsorted(self._keys, (row + 1) * self._span)
+        return np.where(at < end, self._numbers[np.minimum(at, len(self._numbers) - 1)], len(self.entries))
+
+    def run(self, columns: Int64s, source: Int64s, source_epoch: Int64s, target: Int64s, target_epoch: Int64s) -> Bools:
+        """Answers queries about the sources `columns` (sorted)."""
+        clocks = np.zeros((len(self.members), len(columns)), np.int32)
+        published = np.zeros((self.count, len(columns)), np.int32)
+        column = np.full(len(self.members), -1, np.int64)
+        column[np.searchsorted(self.members, columns)] = np.arange(len(columns))
+        row = np.searchsorted(self.members, target)
+        where = np.searchsorted(columns, source)
+        due = self._when(row, target_epoch)
+        order = np.argsort(due, kind="stable")
+        edges = np.searchsorted(due[order], np.arange(len(self.entries) + 2))
+        out = np.zeros(len(source), np.bool_)
+        wipes = iter(self.wipes)
+        wipe = next(wipes, None)
+        for number, entry in enumerate(self.entries):
+            asked = order[edges[number] : edges[number + 1]]
+            if len(asked):
+                out[asked] = clocks[row[asked], where[asked]] > source_epoch[asked]
+            while wipe is not None and wipe[0] < entry.time:
+                published[wipe[1]] = 0
+                wipe = next(wipes, None)
+            _apply(entry, self.rows[number], self.places[number], clocks, published, column)
+        asked = order[edges[len(self.entries)] : edges[len(self.entries) + 1]]
+        out[asked] = clocks[row[asked], where[asked]] > source_epoch[asked]
+        return out
+
+
+def _apply(entry: _Entry, rows: Int64s, places: Int64s, clocks: Any, published: Any, column: Int64s) -> None:
+    """One event: its lanes take over what is published, and publish, address by address in memory order."""
+    own = clocks[rows]
+    mine = column[rows]
+    known = np.flatnonzero(mine >= 0)
+    own[known, mine[known]] = entry.epochs[known] + 1  # what is published covers the operation itself
+    given = own if entry.release else np.zeros_like(own)
+    if entry.wrote is not None:
+        given = np.where(entry.wrote[:, None], given, 0)
+    for lanes in _rounds(places):
+        if isinstance(lanes, tuple):  # many lanes, one address
+            (chosen,) = lanes
+            place = places[chosen[0]]
+            if entry.store:
+                published[place] = given[chosen[-1]]
+                continue
+            chain = np.maximum.accumulate(np.concatenate([published[place][None], given[chosen]]))
+            if entry.acquire:
+                own[chosen] = np.maximum(own[chosen], chain[:-1])
+            published[place] = chain[-1]
+            continue
+        at = places[lanes]
+        if entry.store:
+            published[at] = given[lanes]
+            continue
+        before = published[at]
+        if entry.acquire:
+            own[lanes] = np.maximum(own[lanes], before)
+        published[at] = np.maximum(before, given[lanes])
+    if len(np.unique(rows)) == len(rows):
+        clocks[rows] = own
+    else:
+        np.maximum.at(clocks, rows, own)
+
+
+def _rounds(places: Int64s) -> Any:
+    """Lanes in groups that keep each address's order: arrays of distinct addresses, or a tuple (lanes of one address,)."""
+    if len(places) < 2:
+        yield np.arange(len(places))
+        return
+    order = np.argsort(places, kind="stable")
+    group = places[order]
+    starts = np.flatnonzero(np.concatenate([np.ones(1, bool), group[1:] != group[:-1]]))
+    if len(starts) == len(places):
+        yield np.arange(len(places))
+        return
+    sizes = np.diff(np.append(starts, len(places)))
+    if len(starts) <= sizes.max():
+        for start, size in zip(starts.tolist(), sizes.tolist()):
+            yield (order[start : start + size],)
+        return
+    rank = np.arange(len(places)) - np.repeat(starts, sizes)
+    for turn in range(int(sizes.max())):
+        yield order[rank == turn]

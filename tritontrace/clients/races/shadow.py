@@ -1,0 +1,252 @@
+"""One byte of notes for each granule of an allocation: what was stored there already, and whether stores agreed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritontrace.clients.races.forms import Form
+from tritontrace.clients.races.windows import Window
+
+if TYPE_CHECKING:
+    from tritontrace import events
+
+__all__ = ["CHANGED", "STORED", "TWICE", "Collision", "Rewrite", "Shadow", "collide", "lanes_distinct"]
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+STORED = 1
+"""A plain store wrote the granule."""
+TWICE = 2
+"""More than one plain store wrote it (or several lanes of one did)."""
+CHANGED = 4
+"""A later store left another value there than it found: the stores do not agree."""
+
+
+class Shadow:
+    """The notes on one allocation; the array is made at the first store, and its pages only where stores go.
+
+    A granule is the largest power of two of bytes that every access so far is aligned to: usually one element.
+    """
+
+    __slots__ = ("_notes", "base", "buffer", "granule", "nbytes", "stored_twice")
+
+    def __init__(self, base: int, nbytes: int, buffer: Any) -> None:
+        self.base = base
+        self.nbytes = nbytes
+        self.buffer = buffer
+        """The allocation's bytes, or None where there are none to compare with (then stores never agree)."""
+        self.granule = 64
+        self._notes: Bytes | None = None
+        self.stored_twice = False
+
+    @property
+    def granules(self) -> int:
+        """The number of granules."""
+        return -(-self.nbytes // self.granule)
+
+    @property
+    def notes(self) -> Bytes:
+        """uint8 ``[granules]``."""
+        if self._notes is None:
+            self._notes = np.zeros(self.granules, np.uint8)
+        return self._notes
+
+    def fit(self, form: Form) -> None:
+        """Makes granules small enough for `form`."""
+        needed = form.alignment(self.base)
+        if needed < self.granule:
+            if self._notes is not None:
+                self._notes = np.repeat(self._notes, self.granule // needed)[: -(-self.nbytes // needed)]
+            self.granule = needed
+
+    def clip(self, form: Form) -> list[Form]:
+        """`form` without what lies outside of the allocation: those accesses are not made."""
+        low, high = form.bounds()
+        if low >= self.base and high <= self.base + self.nbytes:
+            return [form]
+        if high <= self.base or low >= self.base + self.nbytes:
+            return []
+        addresses = form.addresses()
+        inside = (addresses >= self.base) & (addresses + form.size <= self.base + self.nbytes)
+        rows, lanes = np.nonzero(inside)
+        if not len(rows):
+            return []
+        return [Form(0, form.id_array[rows], form.size, None, addresses[rows, lanes])]
+
+    def store(self, forms: list[Form]) -> list[Rewrite]:
+        """Notes a store; where memory was stored to before, what `settle` needs once the store is made."""
+        notes = self.notes
+        windows = [Window(form, self.base, self.granule, anonymous=True) for form in forms]
+        again = []
+        for window in windows:
+            found = window.read(notes)
+            if found.any():
+                again.append(Rewrite(self, window, found.copy(), self._content(window)))
+        for window in windows:
+            window.write(notes, STORED if not again else window.read(notes) | STORED)
+        self.stored_twice = self.stored_twice or bool(again)
+        return again
+
+    def settle(self, rewrite: Rewrite) -> None:
+        """Called after the store: notes where it changed what an earlier store had left."""
+        again = (rewrite.found & STORED) != 0
+        changed = again if rewrite.before is None else (self._content(rewrite.window) != rewrite.before) & again
+        marks = np.where(again, TWICE, 0).astype(np.uint8) | np.where(changed, CHANGED, 0).astype(np.uint8)
+        rewrite.window.write(self.notes, rewrite.window.read(self.notes) | marks)
+
+    def note(self, granules: Int64s, marks: int) -> None:
+        """Adds `marks` to single granules."""
+        self.stored_twice = self.stored_twice or bool(marks & TWICE)
+        self.notes[granules] |= np.uint8(marks)
+
+    def _content(self, window: Window) -> npt.NDArray[Any] | None:
+        if self.buffer is None:
+            return None
+        kind = np.dtype(f"u{self.granule}")  # a granule is no larger than the element that is stored
+        whole = self.nbytes // self.granule * self.granule  # no access reaches a last, partial granule
+        return np.array(window.read(self.buffer[:whole].view(kind)))
+
+
+class Rewrite:
+    """A store to memory of `shadow` that was stored to before: where, the notes it found, the content before it."""
+
+    __slots__ = ("before", "found", "shadow", "window")
+
+    def __init__(self, shadow: Shadow, window: Window, found: Bytes, before: npt.NDArray[Any] | None) -> None:
+        self.shadow = shadow
+        self.window = window
+        self.found = found
+        self.before = before
+
+
+def lanes_distinct(forms: list[Form]) -> bool:
+    """Whether no two lanes, of one program or of two, touch a common byte (lanes along `repeats` count as one)."""
+    if len(forms) == 1:
+        return _distinct(forms[0])
+    starts, ends = [], []
+    for form in forms:
+        length, rest, overlap = form.run()
+        if overlap:
+            return False
+        first = form.starts(rest).reshape(-1)
+        starts.append(first)
+        ends.append(first + length)
+    first, last = np.concatenate(starts), np.concatenate(ends)
+    order = np.argsort(first)
+    return bool((first[order][1:] >= last[order][:-1]).all())
+
+
+def _distinct(form: Form) -> bool:
+    length, rest, overlap = form.run()
+    if overlap:
+        return False
+    if form.program is None and form.row_step is None and form.rows > 1 and not any(t.ndim == 2 for t in form.irregular):
+        return False
+    if form.program is None and not form.irregular:
+        terms = [*rest, (abs(form.row_step), form.rows)] if form.row_step is not None else [*rest]
+        extent = length
+        for step, count in sorted(terms):
+            if step < extent:
+                break
+            extent += step * (count - 1)
+        else:
+            return True
+    starts = np.sort(form.starts(rest), axis=None)
+    return bool((starts[1:] - starts[:-1] >= length).all())
+
+
+class Collision:
+    """Lanes of one store that hit common bytes: `twice` and `changed` are granules, `faults` rows (program, first byte, bytes)."""
+
+    __slots__ = ("changed", "faults", "twice")
+
+    def __init__(self, twice: Int64s, changed: Int64s, faults: Int64s) -> None:
+        self.twice = twice
+        self.changed = changed
+        self.faults = faults
+
+
+def collide(event: events.Store, ids: Int64s, shadow: Shadow) -> Collision | None:
+    """Looks at the lanes of one store one by one; None if no two of them meet.
+
+    `faults` are the programs of which two lanes write different values to one element.
+    """
+    active = event.active()
+    addresses = event.addresses()[active]
+    size = event.element_bytes
+    inside = (addresses >= shadow.base) & (addresses + size <= shadow.base + shadow.nbytes)
+    rows = np.nonzero(active)[0]
+    value = event.value
+    if value is None:
+        values = np.arange(len(addresses))  # not known: every lane differs
+    else:
+        values = np.broadcast_to(np.asarray(value), event.shape)[active]
+        values = values.view(f"u{values.itemsize}") if values.dtype.kind in "fiu" else values
+    if not inside.all():
+        addresses, rows, values = addresses[inside], rows[inside], values[inside]
+    if len(addresses) < 2:
+        return None
+    order = np.argsort(addresses, kind="stable")
+    addresses, rows, values = addresses[order], rows[order], values[order]
+    gaps = np.diff(addresses)
+    if bool((gaps >= size).all()):
+        return None
+    programs = ids[rows]
+    # Lanes whose elements overlap only in part are compared byte by byte, and never count as equal.
+    cluster = np.concatenate([np.zeros(1, np.int64), np.cumsum(gaps >= size)])
+    torn = np.zeros(cluster[-1] + 1, bool)
+    torn[cluster[1:][(gaps > 0) & (gaps < size)]] = True
+    torn_lanes = torn[cluster]
+    parts = []
+    if not torn_lanes.all():
+        clean = ~torn_lanes
+        parts.append(_meetings(addresses[clean], programs[clean], values[clean], size, shadow))
+    if torn_lanes.any():
+        spread = np.arange(size, dtype=np.int64)
+        addresses = (addresses[torn_lanes][:, None] + spread).reshape(-1)
+        programs = np.repeat(programs[torn_lanes], size)
+        order = np.argsort(addresses, kind="stable")
+        parts.append(_meetings(addresses[order], programs[order], np.arange(len(order)), 1, shadow))
+    twice, changed, faults = (np.concatenate(arrays) for arrays in zip(*parts))
+    return Collision(twice, changed, faults)
+
+
+def _meetings(
+    addresses: Int64s, programs: Int64s, values: npt.NDArray[Any], size: int, shadow: Shadow
+) -> tuple[Int64s, Int64s, Int64s]:
+    """The parts of a `Collision` for lanes sorted by address, of which those that meet have the same address."""
+    first = np.concatenate([np.ones(1, bool), np.diff(addresses) > 0])
+    group = np.cumsum(first) - 1
+    several = np.bincount(group) > 1
+    lead = np.flatnonzero(first)
+    apart = np.zeros(len(lead), bool)
+    apart[group[values != values[lead[group]]]] = True
+    return (
+        _granules(addresses[lead[several]], size, shadow),
+        _granules(addresses[lead[apart]], size, shadow),
+        _faults(addresses, programs, values, apart[group], size),
+    )
+
+
+def _granules(addresses: Int64s, size: int, shadow: Shadow) -> Int64s:
+    if size <= shadow.granule:
+        return (addresses - shadow.base) // shadow.granule
+    spread = np.arange(size // shadow.granule, dtype=np.int64)
+    return ((addresses - shadow.base)[:, None] // shadow.granule + spread).reshape(-1)
+
+
+def _faults(
+    addresses: Int64s, programs: Int64s, values: npt.NDArray[Any], apart: npt.NDArray[np.bool_], size: int
+) -> Int64s:
+    """(program, first byte, bytes) where lanes of one program differ in value, int64 ``[N, 3]``."""
+    addresses, programs, values = addresses[apart], programs[apart], values[apart]
+    order = np.lexsort((addresses, programs))
+    addresses, programs, values = addresses[order], programs[order], values[order]
+    same = (addresses[1:] == addresses[:-1]) & (programs[1:] == programs[:-1]) & (values[1:] != values[:-1])
+    hits = np.flatnonzero(same)
+    rows = np.column_stack([programs[hits], addresses[hits], np.full(len(hits), size)])
+    return np.unique(rows, axis=0).reshape(-1, 3)
