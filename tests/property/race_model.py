@@ -100,6 +100,7 @@ class Model:
         self.stored: set[int] = set()
         self.changed: set[int] = set()
         self.lane_faults: set[tuple[int, int, int]] = set()
+        self.aligned = True
         self.ops = [self._op(i, "x", random.choice(self.kinds)) for i in range(random.randint(1, 5))]
         if self.sync:
             flags = ("cas", "xchg", "add", "aload", "astore", "add", "cas")
@@ -268,6 +269,7 @@ class Model:
                 cell[0] = old + new if op.kind == "add" else new
             result[index] = old
             made.append((int(ids[index[0]]), at, new, wrote))
+            self.aligned = self.aligned and at % op.size == 0
         if isinstance(event, events.Atomic):
             event.result = result if op.used else None
         self._agree(op, made, before, memory, base)

@@ -127,29 +127,31 @@ class _Watch:
                 self.sync = SyncLog(self.launch.n_programs)
         key = self.places.key(site.parameter)
         region = self.places.of_argument(site.parameter)
-        kinds = frozenset(kind for kind in Kind if self._matters(kind, key, site))
-        atomics = any(kind not in (Kind.LOAD, Kind.STORE) for kind in self._near(key, site))
+        kinds = frozenset(kind for kind in Kind if self._matters(kind, key))
+        atomics = any(kind not in (Kind.LOAD, Kind.STORE) for kind, _ in self._near(key))
         made = _Site(region, kinds, self.sync is not None and (not self._peers or atomics), key == -1)
         self._sites[site.id] = made
         return made
 
-    def _near(self, key: int | None, site: events.Site) -> set[Kind]:
-        """The kinds of access that the kernel may make to the same allocation."""
-        return {kind for _, kind, other in self._peers or () if key is None or other is None or key == other}
+    def _near(self, key: int | None) -> list[tuple[Kind, int]]:
+        """(kind, bits) of the accesses that the kernel may make to the same allocation."""
+        near = ((peer, kind) for peer, kind, other in self._peers or () if key is None or other is None or key == other)
+        return [(kind, peer.element_bits) for peer, kind in near]
 
-    def _matters(self, kind: Kind, key: int | None, site: events.Site) -> bool:
+    def _matters(self, kind: Kind, key: int | None) -> bool:
         """Whether an access of that kind may meet another program's at all."""
         if self.alone or key == -1:
             return False
         if kind in (Kind.STORE, Kind.LOCAL) or not self._peers:
             return True
-        near = self._near(key, site)
-        sizes = {p.element_bits for p, k, other in self._peers if k in (Kind.ATOMIC, Kind.LOOK) and key in (None, other)}
+        near = self._near(key)
+        kinds = {kind for kind, _ in near}
+        mixed = len({bits for kind, bits in near if kind.atomic}) > 1
         if kind is Kind.LOOK:
-            return bool(near & {Kind.STORE, Kind.LOCAL}) or (Kind.ATOMIC in near and len(sizes) > 1)
+            return bool(kinds & {Kind.STORE, Kind.LOCAL}) or (Kind.ATOMIC in kinds and mixed)
         if kind is Kind.ATOMIC:
-            return bool(near - {Kind.ATOMIC, Kind.LOOK}) or len(sizes) > 1
-        return bool(near & {Kind.STORE, Kind.LOCAL, Kind.ATOMIC})
+            return bool(kinds - {Kind.ATOMIC, Kind.LOOK}) or mixed
+        return bool(kinds & {Kind.STORE, Kind.LOCAL, Kind.ATOMIC})
 
     def _actor(self, event: events.MemoryEvent, kind: Kind, address: int) -> Actor:
         tensor = event.site.parameter
@@ -269,8 +271,11 @@ class _Watch:
         active = event.active()
         addresses = event.addresses()[active]
         array = np.arange(ids.start, ids.stop, dtype=np.int64) if isinstance(ids, range) else ids
-        programs = array[np.nonzero(active)[0]] if active.ndim > 1 else array[active]
+        programs = array[np.nonzero(active)[0]]
         done = None if wrote is None else wrote[active]
+        made = self.places.known(site.region, addresses, event.element_bytes)
+        if not made.all():
+            addresses, programs, done = addresses[made], programs[made], None if done is None else done[made]
         if orders and self.sync is not None:
             self.sync.enter(programs)
         for kind, chosen in ((writes, done), (looks, None if done is None else ~done)):

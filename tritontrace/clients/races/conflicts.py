@@ -31,6 +31,8 @@ Bools = npt.NDArray[np.bool_]
 
 _PART = 1 << 22
 """Elements that are looked at in one step."""
+_FEW = 1 << 12
+"""Stretches that are always taken as they are."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,9 +57,13 @@ def conflicts_of(
     region: Region, actors: Sequence[Actor], sync: SyncLog | None, wipes: Callable[[], list[tuple[int, Int64s]]]
 ) -> list[Conflict]:
     """All conflicts in one allocation; `wipes` gives what `SyncLog.ordered` needs to know of plain stores, if it is asked."""
-    suspects = _suspects(region)
-    if suspects is None:
+    if not _may_conflict(region):
         return []
+    suspects = None
+    if _fragmented(region):
+        suspects = _suspects(region)
+        if not suspects.any():
+            return []
     stores = wipes() if sync is not None else []
     groups: list[Int64s] = []
     found: dict[tuple[int, int], list[Meeting]] = {}
@@ -108,22 +114,39 @@ def wipes_of(region: Region, sync: SyncLog) -> list[tuple[int, Int64s]]:
 # -- suspects ----------------------------------------------------------------------------------------------------------
 
 
-def _suspects(region: Region) -> Bools | None:
-    """Which granules are touched by two programs in a way that needs an order; None if none is."""
+def _may_conflict(region: Region) -> bool:
+    """Whether the kinds of access that were made, and where stores went, leave anything to look for."""
     shadow = region.shadow
-    kinds = {record.actor.kind for record in region.records}
-    sizes = {record.actor.size for record in region.records if record.actor.kind.atomic}
+    kinds = _kinds(region)
     writes = {kind for kind in kinds if kind.writes}
-    mixed = len(sizes) > 1 and Kind.ATOMIC in kinds
-    if not writes or (writes == {Kind.ATOMIC} and kinds <= {Kind.ATOMIC, Kind.LOOK} and not mixed):
-        return None
-    if kinds == {Kind.STORE} and not shadow.stored_twice:
-        return None
-    if writes == {Kind.STORE} and not shadow.stored_twice:
-        # Every granule was stored to once; only what else touches one of those can matter.
-        others = _parts(region, lambda kind: kind is not Kind.STORE)
-        if not any(bool(_window(part, region).read(shadow.notes).any()) for part in others):
-            return None
+    if not writes or (writes == {Kind.ATOMIC} and kinds <= {Kind.ATOMIC, Kind.LOOK} and not _mixed(region)):
+        return False
+    if writes != {Kind.STORE} or shadow.stored_twice:
+        return True
+    # Every granule was stored to once; only what else touches one of those can matter.
+    others = _parts(region, lambda kind: kind is not Kind.STORE)
+    return any(bool(_window(part, region).read(shadow.notes).any()) for part in others)
+
+
+def _kinds(region: Region) -> set[Kind]:
+    return {record.actor.kind for record in region.records}
+
+
+def _mixed(region: Region) -> bool:
+    """Whether atomics of several sizes are there."""
+    return len({record.actor.size for record in region.records if record.actor.kind.atomic}) > 1
+
+
+def _fragmented(region: Region) -> bool:
+    """Whether there are so many stretches that it pays to look first which granules matter at all."""
+    stretches = sum(record.stretches() for record in region.records)
+    return stretches > _FEW and stretches * 8 > sum(record.elements() for record in region.records)
+
+
+def _suspects(region: Region) -> Bools:
+    """Which granules are touched by two programs in a way that needs an order."""
+    shadow = region.shadow
+    kinds, mixed = _kinds(region), _mixed(region)
     suspects = np.zeros(shadow.granules, np.bool_)
     owner = np.zeros(shadow.granules, np.int32)  # 1 + the program whose plain (or local) writes hit the granule
     guests: Any = None  # the same of atomics; -1 for several programs
@@ -140,7 +163,7 @@ def _suspects(region: Region) -> Bools | None:
         _visit(part, region, owner, suspects)
         if guests is not None and (mixed or part.actor.kind is not Kind.LOOK):
             _visit(part, region, guests, suspects)
-    return suspects if suspects.any() else None
+    return suspects
 
 
 def _parts(region: Region, chosen: Callable[[Kind], bool]) -> Iterator[Record]:

@@ -148,15 +148,9 @@ class SyncLog:
         asked = np.flatnonzero(np.isin(source, members) & np.isin(target, members))
         if not len(asked):
             return out
-        locations = self.addresses()
-        replay = _Replay(live, members, locations, wipes)
-        columns = np.unique(source[asked])
-        width = max(1, _CLOCK_BYTES // (4 * (len(members) + len(locations))))
-        for start in range(0, len(columns), width):
-            chosen = columns[start : start + width]
-            mine = asked[(source[asked] >= chosen[0]) & (source[asked] <= chosen[-1])]
-            out[mine] = replay.run(chosen, source[mine], source_epoch[mine], target[mine], target_epoch[mine])
-        return out
+        return _Replay(live, members, self.addresses(), wipes).answer(
+            out, asked, source, source_epoch, target, target_epoch
+        )
 
 
 class _Replay:
@@ -184,31 +178,69 @@ class _Replay:
         end = np.searchsorted(self._keys, (row + 1) * self._span)
         return np.where(at < end, self._numbers[np.minimum(at, len(self._numbers) - 1)], len(self.entries))
 
-    def run(self, columns: Int64s, source: Int64s, source_epoch: Int64s, target: Int64s, target_epoch: Int64s) -> Bools:
-        """Answers queries about the sources `columns` (sorted)."""
-        clocks = np.zeros((len(self.members), len(columns)), np.int32)
-        published = np.zeros((self.count, len(columns)), np.int32)
+    def answer(
+        self, out: Bools, asked: Int64s, source: Int64s, source_epoch: Int64s, target: Int64s, target_epoch: Int64s
+    ) -> Bools:
+        """Fills in the queries `asked`, which are about members only."""
+        # Programs that share no address, not even through others, know nothing of each other: each set of programs that do has
+        # columns of its own, so that clocks are as wide as the largest set and not as the launch.
+        sets = _sets(self.rows, self.places, len(self.members), self.count)
+        row, of = np.searchsorted(self.members, target[asked]), np.searchsorted(self.members, source[asked])
+        together = sets[row] == sets[of]
+        asked, row, of = asked[together], row[together], of[together]
+        if not len(asked):
+            return out
+        sources = np.unique(of)
+        order = sources[np.argsort(sets[sources], kind="stable")]
+        heads = np.flatnonzero(np.concatenate([np.ones(1, np.bool_), sets[order][1:] != sets[order][:-1]]))
+        sizes = np.diff(np.append(heads, len(order)))
         column = np.full(len(self.members), -1, np.int64)
-        column[np.searchsorted(self.members, columns)] = np.arange(len(columns))
-        row = np.searchsorted(self.members, target)
-        where = np.searchsorted(columns, source)
-        due = self._when(row, target_epoch)
+        column[order] = np.arange(len(order)) - np.repeat(heads, sizes)
+        width = max(1, _CLOCK_BYTES // (4 * (len(self.members) + self.count)))
+        due = self._when(row, target_epoch[asked])
+        for start in range(0, int(sizes.max()), width):
+            mine = np.flatnonzero((column[of] >= start) & (column[of] < start + width))
+            here = np.where((column >= start) & (column < start + width), column - start, -1)
+            limit = min(width, int(sizes.max()) - start)
+            out[asked[mine]] = self._run(here, limit, row[mine], here[of[mine]], source_epoch[asked[mine]], due[mine])
+        return out
+
+    def _run(self, column: Int64s, width: int, row: Int64s, where: Int64s, epoch: Int64s, due: Int64s) -> Bools:
+        """Plays the log back; answers whether `row` knows more than `epoch` in the column `where` when it is `due`."""
+        clocks = np.zeros((len(self.members), width), np.int32)
+        published = np.zeros((self.count, width), np.int32)
         order = np.argsort(due, kind="stable")
         edges = np.searchsorted(due[order], np.arange(len(self.entries) + 2))
-        out = np.zeros(len(source), np.bool_)
+        out = np.zeros(len(row), np.bool_)
         wipes = iter(self.wipes)
         wipe = next(wipes, None)
         for number, entry in enumerate(self.entries):
             asked = order[edges[number] : edges[number + 1]]
             if len(asked):
-                out[asked] = clocks[row[asked], where[asked]] > source_epoch[asked]
+                out[asked] = clocks[row[asked], where[asked]] > epoch[asked]
             while wipe is not None and wipe[0] < entry.time:
                 published[wipe[1]] = 0
                 wipe = next(wipes, None)
             _apply(entry, self.rows[number], self.places[number], clocks, published, column)
-        asked = order[edges[len(self.entries)] : edges[len(self.entries) + 1]]
-        out[asked] = clocks[row[asked], where[asked]] > source_epoch[asked]
+        asked = order[edges[len(self.entries)] :]
+        out[asked] = clocks[row[asked], where[asked]] > epoch[asked]
         return out
+
+
+def _sets(rows: list[Int64s], places: list[Int64s], members: int, locations: int) -> Int64s:
+    """A number for each member, the same for members that a chain of common addresses connects."""
+    pairs = np.unique(np.concatenate([row * locations + place for row, place in zip(rows, places)]))
+    row, place = pairs // locations, pairs % locations
+    label = np.arange(members, dtype=np.int64)
+    while True:
+        there = np.full(locations, members, np.int64)
+        np.minimum.at(there, place, label[row])
+        fresh = label.copy()
+        np.minimum.at(fresh, row, there[place])
+        fresh = fresh[fresh]  # a label is a member, whose own label may have become smaller
+        if np.array_equal(fresh, label):
+            return label
+        label = fresh
 
 
 def _apply(entry: _Entry, rows: Int64s, places: Int64s, clocks: Any, published: Any, column: Int64s) -> None:

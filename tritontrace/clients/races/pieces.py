@@ -40,13 +40,16 @@ class Piece:
     time: Int64s
 
 
-def pieces_of(region: Region, suspects: Bools) -> Iterator[Piece]:
-    """The suspect granules and who accesses them, in pieces small enough to hold."""
+def pieces_of(region: Region, suspects: Bools | None) -> Iterator[Piece]:
+    """The suspect granules (None: all of them) and who accesses them, in pieces small enough to hold."""
+    if suspects is None:
+        yield from _cut([_stretches(record, region, None, 0, region.shadow.granules) for record in region.records], None)
+        return
     records = [record for record in region.records if _touches(record, region, suspects)]
     before = np.zeros(len(suspects) + 1, np.int64)  # suspects before each granule
     np.cumsum(suspects, out=before[1:])
     total = int(before[-1])
-    held = sum(_count(record, region, before) for record in records)
+    held = sum(len(part[0]) for record in records for part in _runs(record, region, before, 0, len(suspects)))
     turns = max(1, -(-held // _STRETCHES))
     edges = np.searchsorted(before, [total * turn // turns for turn in range(turns)] + [total], side="left")
     edges[-1] = len(suspects)
@@ -63,21 +66,17 @@ def _touches(record: Record, region: Region, suspects: Bools) -> bool:
     return False
 
 
-def _count(record: Record, region: Region, before: Int64s) -> int:
-    return sum(len(part[0]) for part in _runs(record, region, before, 0, len(before) - 1))
-
-
 _Stretches = tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int64s]
 """(first granule, granule behind the last, actor, program, epoch, time), one entry a stretch."""
 
 
-def _stretches(record: Record, region: Region, before: Int64s, low: int, high: int) -> _Stretches:
+def _stretches(record: Record, region: Region, before: Int64s | None, low: int, high: int) -> _Stretches:
     parts = list(_runs(record, region, before, low, high))
     first, last, program, epoch, time = (np.concatenate(arrays) for arrays in zip(*parts))
     return first, last, np.full(len(first), record.actor.number, np.int64), program, epoch, time
 
 
-def _runs(record: Record, region: Region, before: Int64s, low: int, high: int) -> Iterator[tuple[Int64s, ...]]:
+def _runs(record: Record, region: Region, before: Int64s | None, low: int, high: int) -> Iterator[tuple[Int64s, ...]]:
     """The stretches of a record that hold suspects between `low` and `high`, cut off there."""
     base, granule = region.shadow.base, region.shadow.granule
     for part in record.split(_PART):
@@ -87,19 +86,20 @@ def _runs(record: Record, region: Region, before: Int64s, low: int, high: int) -
         last = np.minimum(first + length // granule, high)
         first = np.maximum(first, low)
         chosen = last > first
-        chosen[chosen] = before[last[chosen]] > before[first[chosen]]
+        if before is not None:
+            chosen[chosen] = before[last[chosen]] > before[first[chosen]]
         row = np.nonzero(chosen)[0]
         epochs = np.zeros(form.rows, np.int64) if part.epochs is None else part.epochs.astype(np.int64)
         times = np.broadcast_to(np.asarray(part.time, np.int64), (form.rows,))
         yield first[chosen], last[chosen], form.id_array[row], epochs[row], times[row]
 
 
-def _cut(stretches: list[_Stretches], before: Int64s) -> Iterator[Piece]:
+def _cut(stretches: list[_Stretches], before: Int64s | None) -> Iterator[Piece]:
     first, last, actor, program, epoch, time = (np.concatenate(arrays) for arrays in zip(*stretches))
     if not len(first):
         return
     cuts = np.unique(np.concatenate([first, last]))
-    suspect = before[cuts[1:]] > before[cuts[:-1]]
+    suspect = np.ones(len(cuts) - 1, np.bool_) if before is None else before[cuts[1:]] > before[cuts[:-1]]
     rank = np.concatenate([np.zeros(1, np.int64), np.cumsum(suspect)])  # pieces before each cut
     left, right = cuts[:-1][suspect], cuts[1:][suspect]
     start, end = rank[np.searchsorted(cuts, first)], rank[np.searchsorted(cuts, last)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tritontrace.clients.races.forms import Form, merge_runs
 from tritontrace.clients.races.log import Region
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from tritontrace.launch import ArgumentInfo, Launch
 
 __all__ = ["Places"]
+
+Int64s = npt.NDArray[np.int64]
 
 
 class Places:
@@ -66,6 +69,17 @@ class Places:
         if torn:
             out += self._by_lane(form.take(np.array(torn)))
         return out
+
+    def known(self, region: Region | None, addresses: Int64s, size: int) -> npt.NDArray[np.bool_]:
+        """Which of these accesses lie in memory that is known (the others are not made)."""
+        if region is not None:
+            shadow = region.shadow
+            inside: npt.NDArray[np.bool_] = (addresses >= shadow.base) & (addresses + size <= shadow.base + shadow.nbytes)
+            return inside
+        some, which = np.unique(addresses, return_inverse=True)
+        homes = [self._at(address) for address in some.tolist()]
+        good = [home is not None and a + size <= home.shadow.base + home.shadow.nbytes for a, home in zip(some.tolist(), homes)]
+        return np.array(good, np.bool_)[which]
 
     def _by_lane(self, form: Form) -> list[tuple[Region, Form]]:
         addresses = form.addresses()
