@@ -46,7 +46,7 @@ class Conflict:
 
     a: Actor
     b: Actor
-    groups: list[Int64s]
+    groups: dict[int, Int64s]
     a_hits: Int64s
     b_hits: Int64s
     pairs: Int64s
@@ -65,14 +65,18 @@ def conflicts_of(
         if not suspects.any():
             return []
     stores = wipes() if sync is not None else []
-    groups: list[Int64s] = []
+    groups: dict[int, Int64s] = {}
+    behind = 0
     found: dict[tuple[int, int], list[Meeting]] = {}
     for piece in pieces_of(region, suspects):
         for meeting in meetings(piece, actors, sync, stores):
-            meeting.a_hits[:, 1] += len(groups)
-            meeting.b_hits[:, 1] += len(groups)
+            for group in np.unique(np.concatenate([meeting.a_hits[:, 1], meeting.b_hits[:, 1]])).tolist():
+                groups[behind + group] = piece.granules(group)
+            meeting.a_hits[:, 1] += behind
+            if meeting.b_hits is not meeting.a_hits:
+                meeting.b_hits[:, 1] += behind
             found.setdefault((meeting.a, meeting.b), []).append(meeting)
-        groups += piece.groups
+        behind += piece.count
     return [
         Conflict(
             actors[a],

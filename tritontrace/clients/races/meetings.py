@@ -74,7 +74,7 @@ class _Members:
 
 
 def _without_order(piece: Piece, present: Int64s, table: Bools) -> Iterator[Meeting]:
-    members = {int(actor): _Members(piece, int(actor), len(piece.groups)) for actor in present}
+    members = {int(actor): _Members(piece, int(actor), piece.count) for actor in present}
     for a in members:
         for b in members:
             if a <= b and table[a, b]:

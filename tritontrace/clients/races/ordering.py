@@ -13,6 +13,7 @@ came behind.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,8 @@ class SyncLog:
         self._touched: npt.NDArray[np.int32] = np.zeros(programs, np.int32)
         self._last: dict[int, int] = {}
         self._wiped = -1
+        self._addresses: tuple[int, Int64s] | None = None
+        self._replay: tuple[int, Any, _Replay] | None = None
 
     def touch(self, programs: Any, time: int) -> None:
         """Notes that these programs made an access that may need an order."""
@@ -124,9 +127,10 @@ class SyncLog:
 
     def addresses(self) -> Int64s:
         """Every address that an operation synchronized on, sorted."""
-        if not self.entries:
-            return np.zeros(0, np.int64)
-        return np.unique(np.concatenate([np.unique(entry.addresses) for entry in self.entries]))
+        if self._addresses is None or self._addresses[0] != len(self.entries):
+            parts = [np.zeros(0, np.int64), *(np.unique(entry.addresses) for entry in self.entries)]
+            self._addresses = len(self.entries), np.unique(np.concatenate(parts))
+        return self._addresses[1]
 
     def ordered(
         self,
@@ -143,14 +147,15 @@ class SyncLog:
         out = np.zeros(len(source), np.bool_)
         if not self.acquired or not len(source):
             return out
-        live = [entry for entry in self.entries if len(entry.programs)]
-        members = np.unique(np.concatenate([np.unique(entry.programs) for entry in live])).astype(np.int64)
-        asked = np.flatnonzero(np.isin(source, members) & np.isin(target, members))
+        if self._replay is None or self._replay[0] != len(self.entries) or self._replay[1] is not wipes:
+            live = [entry for entry in self.entries if len(entry.programs)]
+            members = np.unique(np.concatenate([np.unique(entry.programs) for entry in live])).astype(np.int64)
+            self._replay = len(self.entries), wipes, _Replay(live, members, self.addresses(), wipes)
+        replay = self._replay[2]
+        asked = np.flatnonzero(np.isin(source, replay.members) & np.isin(target, replay.members))
         if not len(asked):
             return out
-        return _Replay(live, members, self.addresses(), wipes).answer(
-            out, asked, source, source_epoch, target, target_epoch
-        )
+        return replay.answer(out, asked, source, source_epoch, target, target_epoch)
 
 
 class _Replay:
@@ -170,6 +175,9 @@ class _Replay:
         self._span = int(epoch.max()) + 2
         self._keys = row[order] * self._span + np.minimum(epoch[order], self._span - 1)
         self._numbers = number[order]
+        self._order = order
+        self._sets: Int64s | None = None
+        self._history: Any = None
 
     def _when(self, row: Int64s, epoch: Int64s) -> Int64s:
         """The number of the first entry behind a program's epoch (the number of entries if there is none)."""
@@ -178,53 +186,88 @@ class _Replay:
         end = np.searchsorted(self._keys, (row + 1) * self._span)
         return np.where(at < end, self._numbers[np.minimum(at, len(self._numbers) - 1)], len(self.entries))
 
+    def _lane(self, row: Int64s, epoch: Int64s) -> Int64s:
+        """A program's last operation up to an epoch, as a position among the lanes of all entries; -1 if there is none."""
+        at = np.searchsorted(self._keys, row * self._span + np.minimum(epoch + 1, self._span - 1)) - 1
+        good = (at >= 0) & (self._keys[np.maximum(at, 0)] // self._span == row)
+        return np.where(good, self._order[np.maximum(at, 0)], -1)
+
     def answer(
         self, out: Bools, asked: Int64s, source: Int64s, source_epoch: Int64s, target: Int64s, target_epoch: Int64s
     ) -> Bools:
         """Fills in the queries `asked`, which are about members only."""
-        # Programs that share no address, not even through others, know nothing of each other: each set of programs that do has
-        # columns of its own, so that clocks are as wide as the largest set and not as the launch.
-        sets = _sets(self.rows, self.places, len(self.members), self.count)
+        if self._sets is None:
+            self._sets = _sets(self.rows, self.places, len(self.members), self.count)
+        sets = self._sets
         row, of = np.searchsorted(self.members, target[asked]), np.searchsorted(self.members, source[asked])
         together = sets[row] == sets[of]
         asked, row, of = asked[together], row[together], of[together]
         if not len(asked):
             return out
-        sources = np.unique(of)
-        order = sources[np.argsort(sets[sources], kind="stable")]
-        heads = np.flatnonzero(np.concatenate([np.ones(1, np.bool_), sets[order][1:] != sets[order][:-1]]))
-        sizes = np.diff(np.append(heads, len(order)))
-        column = np.full(len(self.members), -1, np.int64)
-        column[order] = np.arange(len(order)) - np.repeat(heads, sizes)
+        if self._history is None:
+            self._remember(sets)
+        if self._history:
+            column, clocks = self._history
+            lane = self._lane(row, target_epoch[asked])
+            out[asked] = (lane >= 0) & (clocks[lane, column[of]] > source_epoch[asked])
+            return out
+        column, widest = _columns(sets, np.unique(of))
         width = max(1, _CLOCK_BYTES // (4 * (len(self.members) + self.count)))
         due = self._when(row, target_epoch[asked])
-        for start in range(0, int(sizes.max()), width):
+        for start in range(0, widest, width):
             mine = np.flatnonzero((column[of] >= start) & (column[of] < start + width))
             here = np.where((column >= start) & (column < start + width), column - start, -1)
-            limit = min(width, int(sizes.max()) - start)
+            limit = min(width, widest - start)
             out[asked[mine]] = self._run(here, limit, row[mine], here[of[mine]], source_epoch[asked[mine]], due[mine])
         return out
 
     def _run(self, column: Int64s, width: int, row: Int64s, where: Int64s, epoch: Int64s, due: Int64s) -> Bools:
         """Plays the log back; answers whether `row` knows more than `epoch` in the column `where` when it is `due`."""
-        clocks = np.zeros((len(self.members), width), np.int32)
-        published = np.zeros((self.count, width), np.int32)
         order = np.argsort(due, kind="stable")
         edges = np.searchsorted(due[order], np.arange(len(self.entries) + 2))
         out = np.zeros(len(row), np.bool_)
+        for number, clocks in self._play(column, width):
+            asked = order[edges[number] : edges[number + 1]]
+            out[asked] = clocks[row[asked], where[asked]] > epoch[asked]
+        return out
+
+    def _play(self, column: Int64s, width: int) -> Iterator[tuple[int, Any]]:
+        """The clocks ``[members, width]`` as they are before each entry, and at the end."""
+        clocks = np.zeros((len(self.members), width), np.int32)
+        published = np.zeros((self.count, width), np.int32)
         wipes = iter(self.wipes)
         wipe = next(wipes, None)
         for number, entry in enumerate(self.entries):
-            asked = order[edges[number] : edges[number + 1]]
-            if len(asked):
-                out[asked] = clocks[row[asked], where[asked]] > epoch[asked]
+            yield number, clocks
             while wipe is not None and wipe[0] < entry.time:
                 published[wipe[1]] = 0
                 wipe = next(wipes, None)
             _apply(entry, self.rows[number], self.places[number], clocks, published, column)
-        asked = order[edges[len(self.entries)] :]
-        out[asked] = clocks[row[asked], where[asked]] > epoch[asked]
-        return out
+        yield len(self.entries), clocks
+
+    def _remember(self, sets: Int64s) -> None:
+        """Keeps every program's clock after each of its operations, if that is not too much."""
+        column, width = _columns(sets, np.arange(len(self.members)))
+        self._history = ()
+        if (len(self._order) + len(self.members) + self.count) * width * 4 <= _CLOCK_BYTES:
+            parts = [
+                clocks[self.rows[number - 1]] for number, clocks in self._play(column, width) if number
+            ]
+            self._history = column, np.concatenate(parts)
+
+
+def _columns(sets: Int64s, sources: Int64s) -> tuple[Int64s, int]:
+    """A column for each source, counted in its own set (-1 for who has none), and the number of columns.
+
+    Programs that share no address, not even through others, know nothing of each other: each set of programs that do has
+    columns of its own, so that clocks are as wide as the largest set and not as the launch.
+    """
+    order = sources[np.argsort(sets[sources], kind="stable")]
+    heads = np.flatnonzero(np.concatenate([np.ones(1, np.bool_), sets[order][1:] != sets[order][:-1]]))
+    sizes = np.diff(np.append(heads, len(order)))
+    column = np.full(len(sets), -1, np.int64)
+    column[order] = np.arange(len(order)) - np.repeat(heads, sizes)
+    return column, int(sizes.max())
 
 
 def _sets(rows: list[Int64s], places: list[Int64s], members: int, locations: int) -> Int64s:

@@ -28,16 +28,24 @@ _ENTRIES = 1 << 22
 class Piece:
     """Groups of memory with the same accesses: entry ``i`` says that `program` accesses group `group` as `actor`.
 
-    Entries are sorted by group and distinct in (group, actor, program, epoch). ``groups[g]`` are the granules of group g, int64
-    ``[K, 2]`` of (first, behind the last).
+    Entries are sorted by group and distinct in (group, actor, program, epoch). `count` is the number of groups; ``granules(g)``
+    says where they are.
     """
 
-    groups: list[Int64s]
+    count: int
+    left: Int64s
+    right: Int64s
+    edges: Int64s
     group: Int64s
     actor: Int64s
     program: Int64s
     epoch: Int64s
     time: Int64s
+
+    def granules(self, group: int) -> Int64s:
+        """The granules of a group, int64 ``[K, 2]`` of (first, behind the last)."""
+        start, end = int(self.edges[group]), int(self.edges[group + 1])
+        return _joined(self.left[start:end], self.right[start:end])
 
 
 def pieces_of(region: Region, suspects: Bools | None) -> Iterator[Piece]:
@@ -142,12 +150,14 @@ def _grouped(
     # Empty pieces (nobody accesses them any more once cut) have no entries and no group.
     order = np.argsort(group_of, kind="stable")
     members = place[heads][order]
-    edges = np.searchsorted(group_of[order], np.arange(1, len(lead)))
-    groups = [_joined(left[m], right[m]) for m in np.split(members, edges)]
+    edges = np.searchsorted(group_of[order], np.arange(len(lead) + 1))
     who = agents[agent[keep] // kinds]
     sort = np.argsort(number[place[keep]], kind="stable")
     return Piece(
-        groups,
+        len(lead),
+        left[members],
+        right[members],
+        edges,
         number[place[keep]][sort],
         (agent[keep] % kinds)[sort],
         (who >> 32)[sort],

@@ -85,7 +85,8 @@ class Shadow:
         for window in windows:
             found = window.read(notes)
             if found.any():
-                again.append(Rewrite(self, window, found.copy(), self._content(window)))
+                known = bool((found & CHANGED != 0)[found & STORED != 0].all())
+                again.append(Rewrite(self, window, found.copy(), None if known else self._content(window), known))
         for window in windows:
             window.write(notes, STORED if not again else window.read(notes) | STORED)
         self.stored_twice = self.stored_twice or bool(again)
@@ -94,8 +95,10 @@ class Shadow:
     def settle(self, rewrite: Rewrite) -> None:
         """Called after the store: notes where it changed what an earlier store had left."""
         again = (rewrite.found & STORED) != 0
-        changed = again if rewrite.before is None else (self._content(rewrite.window) != rewrite.before) & again
-        marks = np.where(again, TWICE, 0).astype(np.uint8) | np.where(changed, CHANGED, 0).astype(np.uint8)
+        marks = np.where(again, np.uint8(TWICE), np.uint8(0))
+        if not rewrite.settled:
+            changed = again if rewrite.before is None else (self._content(rewrite.window) != rewrite.before) & again
+            marks |= np.where(changed, np.uint8(CHANGED), np.uint8(0))
         rewrite.window.write(self.notes, rewrite.window.read(self.notes) | marks)
 
     def note(self, granules: Int64s, marks: int) -> None:
@@ -112,15 +115,21 @@ class Shadow:
 
 
 class Rewrite:
-    """A store to memory of `shadow` that was stored to before: where, the notes it found, the content before it."""
+    """A store to memory of `shadow` that was stored to before: where, the notes it found, the content before it.
 
-    __slots__ = ("before", "found", "shadow", "window")
+    `settled` is True where it is known already that stores do not agree.
+    """
 
-    def __init__(self, shadow: Shadow, window: Window, found: Bytes, before: npt.NDArray[Any] | None) -> None:
+    __slots__ = ("before", "found", "settled", "shadow", "window")
+
+    def __init__(
+        self, shadow: Shadow, window: Window, found: Bytes, before: npt.NDArray[Any] | None, settled: bool = False
+    ) -> None:
         self.shadow = shadow
         self.window = window
         self.found = found
         self.before = before
+        self.settled = settled
 
 
 def lanes_distinct(forms: list[Form]) -> bool:
