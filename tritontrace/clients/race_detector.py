@@ -36,12 +36,17 @@ class RaceDetector(Client):
     barriers, last-block reductions and flags are clean when they are right. Stores of equal values are reported as
     `benign`, or not at all with ``benign=False``. A store of which two lanes write different values to one element is a
     race of one program with itself.
+
+    With ``dry_run=True`` nothing is executed unless another client of the launch wants that (or data decides what is accessed):
+    races are then judged by addresses alone, and of equal values nothing is known.
     """
 
     name = "race_detector"
 
-    def __init__(self, benign: bool = True) -> None:
+    def __init__(self, benign: bool = True, *, dry_run: bool = False) -> None:
         self.benign = benign
+        self.dry_run = dry_run
+        self.repeatable = dry_run and type(self) is RaceDetector
         self._watch: _Watch | None = None
 
     def for_launch(self, launch: Launch) -> RaceDetector:
@@ -224,7 +229,7 @@ class _Watch:
         if self.alone:
             return
         for region, parts in by_region.values():
-            self._rewrites += region.shadow.store(parts)
+            self._rewrites += region.shadow.store(parts, event.value is not None)
         if self.sync is not None and site.apart:
             self.sync.wipe(self.time)
         self._log(event, site, Kind.STORE, placed)
@@ -253,7 +258,8 @@ class _Watch:
         if self.alone or site.nowhere:
             return
         local = event.scope == "cta"
-        acquire = acquires(event.sem, event.scope) and (event.result is not None or self.launch.dry)
+        used = event.result is not None or (self.launch.dry and event.site.attributes.get("used", False))
+        acquire = acquires(event.sem, event.scope) and used
         release = releases(event.sem, event.scope) and event.operation != "load"
         if local or event.sem == "relaxed":
             self.weak.setdefault(event.site.id, (event.site, event.sem, event.scope))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from tritontrace.clients.races.log import Region
 from tritontrace.clients.races.shadow import Shadow
 
 if TYPE_CHECKING:
+    from tritontrace.engines.memory import Allocation
     from tritontrace.launch import ArgumentInfo, Launch
 
 __all__ = ["Places"]
@@ -43,8 +44,9 @@ class Places:
         if key is None or key < 0 or parameter is None:
             return None
         memory = self.launch.memory
-        if memory is not None and memory.known(key) is not None:
-            return self._at(key)
+        known = None if memory is None else memory.known(key)
+        if known is not None:
+            return self._region(known.base, known.nbytes, known)
         info = self.launch.arguments[parameter]
         return self._region(info.storage_ptr, info.storage_bytes, None)
 
@@ -109,11 +111,10 @@ class Places:
                 return self._region(info.storage_ptr, info.storage_bytes, None)
         return None
 
-    def _region(self, base: int, nbytes: int, allocation: Any) -> Region:
+    def _region(self, base: int, nbytes: int, allocation: Allocation | None) -> Region:
         region = self.regions.get(base)
         if region is None:
-            buffer = None if allocation is None else getattr(allocation, "buffer", None)
-            region = self.regions[base] = Region(Shadow(base, nbytes, buffer))
+            region = self.regions[base] = Region(Shadow(base, nbytes, allocation))
         return region
 
     def tensor(self, address: int) -> str | None:

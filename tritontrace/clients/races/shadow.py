@@ -12,6 +12,7 @@ from tritontrace.clients.races.windows import Window
 
 if TYPE_CHECKING:
     from tritontrace import events
+    from tritontrace.engines.memory import Allocation
 
 __all__ = ["CHANGED", "STORED", "TWICE", "Collision", "Rewrite", "Shadow", "collide", "lanes_distinct"]
 
@@ -32,13 +33,13 @@ class Shadow:
     A granule is the largest power of two of bytes that every access so far is aligned to: usually one element.
     """
 
-    __slots__ = ("_notes", "base", "buffer", "granule", "nbytes", "stored_twice")
+    __slots__ = ("_notes", "allocation", "base", "granule", "nbytes", "stored_twice")
 
-    def __init__(self, base: int, nbytes: int, buffer: Any) -> None:
+    def __init__(self, base: int, nbytes: int, allocation: Allocation | None) -> None:
         self.base = base
         self.nbytes = nbytes
-        self.buffer = buffer
-        """The allocation's bytes, or None where there are none to compare with (then stores never agree)."""
+        self.allocation = allocation
+        """The memory itself, or None where there is none to compare with (then stores never agree)."""
         self.granule = 64
         self._notes: Bytes | None = None
         self.stored_twice = False
@@ -77,8 +78,8 @@ class Shadow:
             return []
         return [Form(0, form.id_array[rows], form.size, None, addresses[rows, lanes])]
 
-    def store(self, forms: list[Form]) -> list[Rewrite]:
-        """Notes a store; where memory was stored to before, what `settle` needs once the store is made."""
+    def store(self, forms: list[Form], real: bool) -> list[Rewrite]:
+        """Notes a store; where memory was stored to before, what `settle` needs once the store is made (if it is, `real`)."""
         notes = self.notes
         windows = [Window(form, self.base, self.granule, anonymous=True) for form in forms]
         again = []
@@ -86,7 +87,7 @@ class Shadow:
             found = window.read(notes)
             if found.any():
                 known = bool((found & CHANGED != 0)[found & STORED != 0].all())
-                again.append(Rewrite(self, window, found.copy(), None if known else self._content(window), known))
+                again.append(Rewrite(self, window, found.copy(), self._content(window) if real and not known else None, known))
         for window in windows:
             window.write(notes, STORED if not again else window.read(notes) | STORED)
         self.stored_twice = self.stored_twice or bool(again)
@@ -107,11 +108,11 @@ class Shadow:
         self.notes[granules] |= np.uint8(marks)
 
     def _content(self, window: Window) -> npt.NDArray[Any] | None:
-        if self.buffer is None:
+        if self.allocation is None:
             return None
         kind = np.dtype(f"u{self.granule}")  # a granule is no larger than the element that is stored
         whole = self.nbytes // self.granule * self.granule  # no access reaches a last, partial granule
-        return np.array(window.read(self.buffer[:whole].view(kind)))
+        return np.array(window.read(self.allocation.buffer[:whole].view(kind)))
 
 
 class Rewrite:

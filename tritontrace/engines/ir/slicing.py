@@ -28,18 +28,21 @@ def slice_accesses(module: Module) -> None:
     silent = _without_accesses(module)
     for function in module.functions.values():
         probes: dict[Op, Op] = {}
-        _insert_probes(function.body, probes)
+        used = {value for op in walk(function.body) for value in op.operands}
+        used.update(value for op in walk(function.body) for successor in op.successors for value in successor.arguments)
+        _insert_probes(function.body, probes, used)
         kept = _Slice(function, silent).run()
         # An access that is really made tells of itself.
         _drop(function.body, {probe for access, probe in probes.items() if access in kept})
 
 
-def _insert_probes(region: Region, probes: dict[Op, Op]) -> None:
+def _insert_probes(region: Region, probes: dict[Op, Op], used: set[Value]) -> None:
     for block in region.blocks:
         ops: list[Op] = []
         for op in block.ops:
             if op.name in _LOADS or op.name in _STORES or op.name in _ATOMICS:
-                probe = Op(PROBE, _places(op), [], {"of": op}, [], [], op.location)
+                known = {"of": op, "used": any(result in used for result in op.results)}
+                probe = Op(PROBE, _places(op), [], known, [], [], op.location)
                 probes[op] = probe
                 ops.append(probe)
                 if op.name in _STORES:
@@ -47,7 +50,7 @@ def _insert_probes(region: Region, probes: dict[Op, Op]) -> None:
             elif op.name in _SILENT:
                 continue
             for inner in op.regions:
-                _insert_probes(inner, probes)
+                _insert_probes(inner, probes, used)
             ops.append(op)
         block.ops = ops
 

@@ -24,11 +24,28 @@ def checked_axes(op: Op) -> tuple[int, ...]:
     return tuple(int(i) for i in op.attributes.get("boundaryCheck") or ())
 
 
+def fixed_attributes(op: Op, used: bool) -> dict[str, Any]:
+    """What a client is told of an access before it runs; `used`: whether its result is."""
+    name = op.name
+    if name == "tt.load":
+        return {"volatile": bool(op.attributes.get("isVolatile"))}
+    if "atomic" not in name:
+        return {}
+    kind = {"tt.atomic_cas": "cas", "tt.atomic_load": "load", "tt.atomic_store": "store"}.get(name)
+    default = {"tt.atomic_load": 2, "tt.atomic_store": 3}.get(name, 4)
+    return {
+        "operation": RMW_NAMES[integer(op, "atomic_rmw_op")] if kind is None else kind,
+        "sem": SEMANTICS.get(integer(op, "sem", default), SEMANTICS[default]),
+        "scope": SCOPES.get(integer(op, "scope", 1), "gpu"),
+        "used": used,
+    }
+
+
 @operation("tt.load")
 def _load(scope: Scope, op: Op, lines: Lines) -> None:
     pointer = op.operands[0]
     kind = op.results[0].type
-    site = scope.site(op, kind, pointer, volatile=bool(op.attributes.get("isVolatile")))
+    site = scope.site(op, kind, pointer, **fixed_attributes(op, True))
     if is_block_pointer(pointer.type):
         padding = op.attributes.get("padding")
         fill = "nan" if padding is not None and int(padding) == 2 else "zero"
@@ -57,10 +74,10 @@ def _store(scope: Scope, op: Op, lines: Lines) -> None:
 def _atomic_rmw(scope: Scope, op: Op, lines: Lines) -> None:
     pointer, value = op.operands[:2]
     mask = scope.name(op.operands[2]) if len(op.operands) > 2 else "None"
-    name = RMW_NAMES[integer(op, "atomic_rmw_op")]
     used = scope.uses.get(op.results[0], 0) > 0
-    sem, where = SEMANTICS.get(integer(op, "sem", 4), "acq_rel"), SCOPES.get(integer(op, "scope", 1), "gpu")
-    site = scope.site(op, value.type, pointer, operation=name, sem=sem, scope=where, used=used)
+    fixed = fixed_attributes(op, used)
+    name, sem, where = fixed["operation"], fixed["sem"], fixed["scope"]
+    site = scope.site(op, value.type, pointer, **fixed)
     text = f"atomic_rmw(F, {site}, {name!r}, {scope.name(pointer)}, {scope.array(value)}, {mask}, {used}, {sem!r}, {where!r})"
     assign(scope, op, lines, text)
 
@@ -68,9 +85,10 @@ def _atomic_rmw(scope: Scope, op: Op, lines: Lines) -> None:
 @operation("tt.atomic_cas")
 def _atomic_cas(scope: Scope, op: Op, lines: Lines) -> None:
     pointer, compare, value = op.operands
-    sem, where = SEMANTICS.get(integer(op, "sem", 4), "acq_rel"), SCOPES.get(integer(op, "scope", 1), "gpu")
-    site = scope.site(op, value.type, pointer, operation="cas", sem=sem, scope=where, used=True)
-    text = f"atomic_cas(F, {site}, {scope.name(pointer)}, {scope.array(compare)}, {scope.array(value)}, {sem!r}, {where!r})"
+    fixed = fixed_attributes(op, True)
+    site = scope.site(op, value.type, pointer, **fixed)
+    operands = f"{scope.name(pointer)}, {scope.array(compare)}, {scope.array(value)}"
+    text = f"atomic_cas(F, {site}, {operands}, {fixed['sem']!r}, {fixed['scope']!r})"
     assign(scope, op, lines, text)
 
 
@@ -78,18 +96,19 @@ def _atomic_cas(scope: Scope, op: Op, lines: Lines) -> None:
 def _atomic_load(scope: Scope, op: Op, lines: Lines) -> None:
     pointer = op.operands[0]
     mask = scope.name(op.operands[1]) if len(op.operands) > 1 else "None"
-    sem, where = SEMANTICS.get(integer(op, "sem", 2), "acquire"), SCOPES.get(integer(op, "scope", 1), "gpu")
-    site = scope.site(op, op.results[0].type, pointer, operation="load", sem=sem, scope=where, used=True)
-    assign(scope, op, lines, f"atomic_load(F, {site}, {scope.name(pointer)}, {mask}, {sem!r}, {where!r})")
+    fixed = fixed_attributes(op, True)
+    site = scope.site(op, op.results[0].type, pointer, **fixed)
+    assign(scope, op, lines, f"atomic_load(F, {site}, {scope.name(pointer)}, {mask}, {fixed['sem']!r}, {fixed['scope']!r})")
 
 
 @operation("tt.atomic_store")
 def _atomic_store(scope: Scope, op: Op, lines: Lines) -> None:
     pointer, value = op.operands[:2]
     mask = scope.name(op.operands[2]) if len(op.operands) > 2 else "None"
-    sem, where = SEMANTICS.get(integer(op, "sem", 3), "release"), SCOPES.get(integer(op, "scope", 1), "gpu")
-    site = scope.site(op, value.type, pointer, operation="store", sem=sem, scope=where, used=False)
-    text = f"atomic_store(F, {site}, {scope.name(pointer)}, {scope.array(value)}, {mask}, {sem!r}, {where!r})"
+    fixed = fixed_attributes(op, False)
+    site = scope.site(op, value.type, pointer, **fixed)
+    operands = f"{scope.name(pointer)}, {scope.array(value)}, {mask}"
+    text = f"atomic_store(F, {site}, {operands}, {fixed['sem']!r}, {fixed['scope']!r})"
     lines.add(text, op.location.location)
 
 
