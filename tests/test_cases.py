@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tritontrace
-from tests.cases import bounds
+from tests.cases import bounds, races
 from tests.cases.common import Case, check
 from tritontrace.kernels import capabilities
 
@@ -43,3 +43,16 @@ def test_faulty_cases_raise_without_a_sanitizer(case: Case) -> None:
         else:
             with pytest.raises(tritontrace.OutOfBoundsError):
                 case.run()
+
+
+@pytest.mark.parametrize("case", races.CASES, ids=lambda case: case.name)
+def test_races(case: Case) -> None:
+    with tritontrace.session(clients=["race_detector", "sanitizer"]) as session:
+        results = case.run()
+    check(case, races.__file__, session.findings)
+    for actual, expected in results:
+        torch.testing.assert_close(actual, expected)
+    assert session.report()
+    for finding in session.findings:
+        assert finding.client == "race_detector" and finding.launch is session.launches[0]
+        assert finding.message.startswith(("race ", "benign race "))

@@ -1,7 +1,4 @@
-"""The shared folder of cases, where it lies beside the checkout: the findings that this library makes so far.
-
-Races have a client of their own; here such a case must run, finish, and get no finding of another kind.
-"""
+"""The shared folder of cases, where it lies beside the checkout: exactly what each of them plants is found."""
 
 from __future__ import annotations
 
@@ -46,15 +43,35 @@ def test_shared_case(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("this triton has no block pointers")
     module = load(name, monkeypatch)
     torch.manual_seed(0)
-    with tritontrace.session(clients=[tritontrace.Sanitizer(uninitialized=True), "tracer"]) as session:
+    with tritontrace.session(clients=[tritontrace.Sanitizer(uninitialized=True), "tracer", "race_detector"]) as session:
         results = module.run()
     expected = [truth for truth in module.TRUTH["findings"] if truth["kind"] in KINDS]
-    assert len(session.findings) == len(expected), session.report()
-    for truth, finding in zip(expected, session.findings, strict=True):
+    races = [finding for finding in session.findings if finding.kind == "race"]
+    others = [finding for finding in session.findings if finding.kind != "race"]
+    assert len(others) == len(expected), session.report()
+    for truth, finding in zip(expected, others, strict=True):
         compare(truth, finding)
+    compare_races([truth for truth in module.TRUTH["findings"] if truth["kind"] == "race"], races)
     if module.TRUTH.get("clean") or name[:3] in RIGHT_OUTPUTS:
         for _, actual, wanted, atol, rtol in results:
             torch.testing.assert_close(actual, wanted, atol=atol, rtol=rtol, check_dtype=False)
+
+
+def compare_races(truths: list[dict[str, Any]], races: list[tritontrace.Finding]) -> None:
+    """A case lists a race for each memory that programs meet in; a finding holds all of one line and tensor."""
+    by_line: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for truth in truths:
+        by_line.setdefault((truth["line"], truth["tensor"]), []).append(truth)
+    assert len(races) == len(by_line), [race.message for race in races]
+    for (line, tensor), group in by_line.items():
+        (race,) = [f for f in races if f.location is not None and f.location.line == line and f.tensor == tensor]
+        assert race.other is not None
+        assert sorted({element for truth in group for element in truth["elements"]}) == race.elements.tolist()
+        for truth in group:
+            who = [p for p, elements in race.elements_by_program.items() if set(elements.tolist()) & set(truth["elements"])]
+            assert sorted(who) == truth["programs"]
+            assert race.access == truth["access"] and race.benign == truth.get("benign", False)
+            assert race.other["location"].line == truth.get("other_line", line)
 
 
 def compare(truth: dict[str, Any], finding: tritontrace.Finding) -> None:

@@ -21,7 +21,7 @@ class Fault:
     """One finding that must be reported, exactly.
 
     `at` is the tag of the comment ``# fault: tag`` on the line of the access, `called_at` that of the call that leads there.
-    `elements` holds for all programs together, or is a dict by program.
+    `elements` holds for all programs together, or is a dict by program. Of a race, `other_at` is the tag of the second access.
     """
 
     at: str
@@ -32,6 +32,8 @@ class Fault:
     kind: str = "out_of_bounds"
     iterations: Sequence[tuple[int, ...]] = ()
     called_at: str | None = None
+    other_at: str | None = None
+    benign: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,9 @@ def check(case: Case, file: str, findings: Sequence[Finding]) -> None:
         assert found is not None, f"{fault} was not reported; reported: {said}"
         left.remove(found)
         _compare(fault, found)
+        assert found.benign == fault.benign
+        if fault.other_at is not None:
+            assert found.other is not None and found.other["location"].line == line_of(file, fault.other_at), found.message
 
 
 def _compare(fault: Fault, found: Finding) -> None:

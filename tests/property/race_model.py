@@ -172,7 +172,8 @@ class Model:
         room = len(self.bytes[op.tensor]) // size  # type: ignore[attr-defined]
         block = op.site.block
         if op.tensor == "flags":  # type: ignore[attr-defined]
-            at = np.full(rows, random.randrange(room)) if random.random() < 0.7 else np.array([random.randrange(room) for _ in range(rows)])
+            one, several = random.randrange(room), [random.randrange(room) for _ in range(rows)]
+            at = np.full(rows, one) if random.random() < 0.7 else np.array(several)
             return DenseAddress(base + size * at.astype(np.int64))
         if random.random() < 0.3:
             some = [random.randrange(room) for _ in range(int(np.prod((rows, *block))))]
@@ -196,7 +197,8 @@ class Model:
             elif pick < 0.9:
                 axes.append(Axis(size * np.array([random.randrange(room // 2) for _ in range(n)], np.int64)))
             else:
-                axes.append(Axis(size * np.array([[random.randrange(room // 2) for _ in range(n)] for _ in range(rows)], np.int64)))
+                some = [[random.randrange(room // 2) for _ in range(n)] for _ in range(rows)]
+                axes.append(Axis(size * np.array(some, np.int64)))
             stride *= n
         constant = base + size * random.randrange(max(1, room // 2))
         if random.random() < 0.15 and size > 1:

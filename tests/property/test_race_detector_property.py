@@ -35,9 +35,8 @@ def check(random: Random, **options: Any) -> None:
     for finding in races:
         want = expected[finding.location.line - 1, finding.tensor]
         assert linear(finding.programs) == sorted(want["programs"])
-        assert {p: set(e.tolist()) for p, e in zip(linear(list(finding.elements_by_program)), finding.elements_by_program.values())} == (
-            want["elements"]
-        )
+        by_program = finding.elements_by_program
+        assert {p: set(e.tolist()) for p, e in zip(linear(list(by_program)), by_program.values())} == want["elements"]
         assert set(finding.elements.tolist()) == set().union(*want["elements"].values())
         sides = {side["location"].line - 1: side for side in finding.other["all"]}
         assert {line: set(linear(side["programs"])) for line, side in sides.items()} == want["sides"]
@@ -93,6 +92,25 @@ def test_order_by_acquire_and_release(random: Random) -> None:
 def test_everything_together(random: Random) -> None:
     kinds = ("load", "store", "volatile", "add", "cas", "xchg", "aload", "astore")
     check(random, kinds=kinds, sizes=(1, 4), sync=True, peers=random.random() < 0.5)
+
+
+LIMITS = {
+    "log": {"_BUDGET": 600},
+    "conflicts": {"_PART": 5, "_FEW": 0},
+    "pieces": {"_PART": 5, "_STRETCHES": 4, "_ENTRIES": 3},
+    "ordering": {"_CLOCK_BYTES": 40},
+}
+"""Limits that no drawn launch would reach otherwise: whatever is done in parts, or is said again shorter, gives the same."""
+
+
+@law(1000)
+def test_in_small_parts(random: Random) -> None:
+    kinds = ("load", "store", "store", "add", "cas", "aload", "astore")
+    with pytest.MonkeyPatch.context() as patch:
+        for room, limits in LIMITS.items():
+            for name, value in limits.items():
+                patch.setattr(f"tritontrace.clients.races.{room}.{name}", value)
+        check(random, kinds=kinds, sizes=random.choice(((4,), (1, 4))), sync=random.random() < 0.5, peers=random.random() < 0.5)
 
 
 @pytest.mark.slow

@@ -339,7 +339,7 @@ class _Watch:
 
 
 def _may_acquire(site: events.Site, kind: Kind) -> bool:
-    if kind not in (Kind.ATOMIC, Kind.LOOK) or "load" in site.op and "atomic" not in site.op:
+    if kind not in (Kind.ATOMIC, Kind.LOOK) or ("load" in site.op and "atomic" not in site.op):
         return False
     known = site.attributes
     return bool(known.get("used", True)) and acquires(known.get("sem", "acq_rel"), known.get("scope", "gpu"))

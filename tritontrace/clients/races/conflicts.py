@@ -39,9 +39,9 @@ _FEW = 1 << 12
 class Conflict:
     """Accesses of `a` and of `b` that meet without order.
 
-    `a_hits` and `b_hits` are int64 ``[N, 2]``: (program, group), where ``groups[group]`` are granules, int64 ``[K, 2]`` of (first,
-    behind the last). `pairs` are programs (of a, of b) that meet, at least one for each program of `a` and of `b`. `complete` is
-    False if there may be more programs.
+    `a_hits` and `b_hits` are int64 ``[N, 2]``: (program, group), where ``groups[group]`` are granules, int64 ``[K, 2]`` of
+    (first, behind the last). `pairs` are programs (of a, of b) that meet, at least one for each program of `a` and of `b`.
+    `complete` is False if there may be more programs.
     """
 
     a: Actor

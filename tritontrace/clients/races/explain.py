@@ -182,9 +182,7 @@ def _programs(launch: Launch, ids: Int64s) -> npt.NDArray[np.int32]:
     return np.column_stack([ids % x, ids // x % y, ids // (x * y)]).astype(np.int32)
 
 
-def _elements(
-    launch: Launch, actor: Actor, partners: list[_Partner]
-) -> tuple[Int64s, dict[tuple[int, int, int], Int64s]]:
+def _elements(launch: Launch, actor: Actor, partners: list[_Partner]) -> tuple[Int64s, dict[tuple[int, int, int], Int64s]]:
     """(all elements, elements by program) in elements of the access, relative to the argument's data pointer."""
     info = launch.arguments.get(actor.tensor) if actor.tensor is not None else None
     if info is None or not info.is_tensor:

@@ -263,7 +263,8 @@ def _step(values: Int64s) -> int | None:
     if len(values) == 1:
         return 0
     step = int(values[1]) - int(values[0])
-    if len(values) == 2 or int(values[-1]) - int(values[0]) == step * (len(values) - 1) and bool((np.diff(values) == step).all()):
+    reach = step * (len(values) - 1)
+    if len(values) == 2 or (int(values[-1]) - int(values[0]) == reach and bool((np.diff(values) == step).all())):
         return step
     return None
 

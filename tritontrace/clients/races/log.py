@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Record", "Region"]
 
 Int64s = npt.NDArray[np.int64]
+Epochs = npt.NDArray[np.int32]
 
 _BUDGET = 64 << 20
 """Bytes of records of one allocation after which they are looked through for what can be said shorter."""
@@ -32,7 +33,7 @@ class Record:
     __slots__ = ("actor", "count", "epochs", "form", "step", "time")
 
     def __init__(
-        self, actor: Actor, time: int | Int64s, form: Form, epochs: Int64s | None, count: int = 1, step: int = 0
+        self, actor: Actor, time: int | Int64s, form: Form, epochs: Epochs | None, count: int = 1, step: int = 0
     ) -> None:
         self.actor = actor
         self.time = time
@@ -89,6 +90,7 @@ class Record:
             stop = min(form.rows, start + rows)
             part = _rows(form, start, stop)
             epochs = None if self.epochs is None else self.epochs[start:stop]
+            time = self.time if isinstance(self.time, int) else self.time[start:stop]
             for turn in range(0, self.count, turns):
                 moved = _moved(part, self.step * turn)
                 yield Record(self.actor, time, moved, epochs, min(turns, self.count - turn), self.step)
@@ -123,7 +125,7 @@ class Region:
         self.bytes = 0
         self.limit = _BUDGET
 
-    def add(self, actor: Actor, time: int, form: Form, epochs: Int64s | None, *, apart: bool = False) -> None:
+    def add(self, actor: Actor, time: int, form: Form, epochs: Epochs | None, *, apart: bool = False) -> None:
         """Keeps an access that the shadow was fitted to; with `apart` it is not put together with others (its time matters)."""
         last = self._last.get(actor.number)
         if last is not None and not apart and _joined(last, form, epochs):
@@ -152,13 +154,15 @@ class Region:
         self.limit = max(_BUDGET, 2 * self.bytes)
 
 
-def _joined(last: Record, form: Form, epochs: Int64s | None) -> bool:
+def _joined(last: Record, form: Form, epochs: Epochs | None) -> bool:
     """Puts `form` together with the actor's last record, if the two make a progression."""
     old = last.form
     if not old.same_shape(form):
         return False
     if old.rows == form.rows and _same(old.ids, form.ids):
-        if (epochs is None) != (last.epochs is None) or (epochs is not None and not np.array_equal(epochs, last.epochs)):
+        if (epochs is None) != (last.epochs is None):
+            return False
+        if epochs is not None and last.epochs is not None and not np.array_equal(epochs, last.epochs):
             return False
         distance = _distance(old, form)
         if distance is None:
@@ -203,7 +207,7 @@ def _continued(old: Form, new: Form) -> bool:
     if old.program is not None or new.program is not None or any(term.ndim == 2 for term in old.irregular):
         return False
     step = new.base - old.base if len(a) == 1 else (old.row_step or 0)
-    if len(b) > 1 and (new.row_step or 0) != step or new.base != old.base + step * len(a):
+    if (len(b) > 1 and (new.row_step or 0) != step) or new.base != old.base + step * len(a):
         return False
     old.ids = range(a.start, b.stop)
     old.row_step = step or None
@@ -215,17 +219,17 @@ def _united(records: list[Record]) -> list[Record]:
     starts, lengths, ids, epochs, times = [], [], [], [], []
     for record in records:
         form = record.form
-        length, rest, _ = form.run()
+        run, rest, _ = form.run()
         rows = form.starts(rest)
         for turn in range(record.count):
             starts.append((rows + record.step * turn).reshape(-1))
-            lengths.append(np.full(rows.size, length, np.int64))
+            lengths.append(np.full(rows.size, run, np.int64))
             ids.append(np.repeat(form.id_array, rows.shape[1]))
             times.append(np.repeat(np.broadcast_to(record.time, (form.rows,)), rows.shape[1]))
             if record.epochs is not None:
                 epochs.append(np.repeat(record.epochs, rows.shape[1]))
     start, length, who, when = (np.concatenate(part) for part in (starts, lengths, ids, times))
-    epoch = np.concatenate(epochs) if epochs else np.zeros(len(start), np.int64)
+    epoch = np.concatenate(epochs) if epochs else np.zeros(len(start), np.int32)
     order = np.lexsort((start, epoch, who))
     start, end, who, epoch, when = start[order], (start + length)[order], who[order], epoch[order], when[order]
     fresh = np.ones(len(start), bool)

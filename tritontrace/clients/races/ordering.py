@@ -250,9 +250,7 @@ class _Replay:
         column, width = _columns(sets, np.arange(len(self.members)))
         self._history = ()
         if (len(self._order) + len(self.members) + self.count) * width * 4 <= _CLOCK_BYTES:
-            parts = [
-                clocks[self.rows[number - 1]] for number, clocks in self._play(column, width) if number
-            ]
+            parts = [clocks[self.rows[number - 1]] for number, clocks in self._play(column, width) if number]
             self._history = column, np.concatenate(parts)
 
 

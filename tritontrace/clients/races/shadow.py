@@ -170,7 +170,10 @@ def _distinct(form: Form) -> bool:
 
 
 class Collision:
-    """Lanes of one store that hit common bytes: `twice` and `changed` are granules, `faults` rows (program, first byte, bytes)."""
+    """Lanes of one store that hit common bytes.
+
+    `twice` and `changed` are granules, `faults` rows (program, first byte, bytes).
+    """
 
     __slots__ = ("changed", "faults", "twice")
 
@@ -249,9 +252,7 @@ def _granules(addresses: Int64s, size: int, shadow: Shadow) -> Int64s:
     return ((addresses - shadow.base)[:, None] // shadow.granule + spread).reshape(-1)
 
 
-def _faults(
-    addresses: Int64s, programs: Int64s, values: npt.NDArray[Any], apart: npt.NDArray[np.bool_], size: int
-) -> Int64s:
+def _faults(addresses: Int64s, programs: Int64s, values: npt.NDArray[Any], apart: npt.NDArray[np.bool_], size: int) -> Int64s:
     """(program, first byte, bytes) where lanes of one program differ in value, int64 ``[N, 3]``."""
     addresses, programs, values = addresses[apart], programs[apart], values[apart]
     order = np.lexsort((addresses, programs))

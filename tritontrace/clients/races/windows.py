@@ -82,9 +82,12 @@ class Window:
         """The entries: a view if the form is regular, else a copy."""
         if self.index is None:
             width = array.itemsize
-            return np.ndarray(self.shape, array.dtype, array, self.offset * width, tuple(step * width for step in self.strides))
+            strides = tuple(step * width for step in self.strides)
+            view: npt.NDArray[Any] = np.ndarray(self.shape, array.dtype, array, self.offset * width, strides)
+            return view
         windows, index = self._windows(array)
-        return windows[index]
+        found: npt.NDArray[Any] = windows[index]
+        return found
 
     def write(self, array: npt.NDArray[Any], value: Any) -> None:
         """Sets the entries to `value`, broadcast to what `read` returns."""
@@ -104,4 +107,5 @@ class Window:
         out: Any = np.full((1,), self.offset, np.int64) if self.index is None else self.index + self.offset
         for step, count in zip(self.strides, self.shape):
             out = out[..., None] + np.arange(count, dtype=np.int64) * step
-        return out[0] if self.index is None else out
+        found: Int64s = out[0] if self.index is None else out
+        return found
