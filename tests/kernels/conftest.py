@@ -20,11 +20,11 @@ class Clean(Protocol):
 
 @pytest.fixture
 def clean() -> Clean:
-    """A context that traces its body with tracer and sanitizer and demands so many complete launches and no finding."""
+    """A context that traces its body under all checks and demands so many complete launches and no finding."""
 
     @contextmanager
     def context(launches: int = 1) -> Iterator[Any]:
-        with tritontrace.session(clients=["tracer", "sanitizer"]) as session:
+        with tritontrace.session(clients=["tracer", "sanitizer", "race_detector"]) as session:
             yield session
         assert [str(finding.message) for finding in session.findings] == []
         assert len(session.launches) == launches

@@ -156,7 +156,14 @@ class Model:
                 moved = address
                 if turn and isinstance(address, Separable):
                     moved = address.add_constant(shift * turn)
-                self._perform(op, lanes, moved, mask, hooks)
+                self._in_batches(op, lanes, moved, mask, hooks)
+
+    def _in_batches(self, op: Op, lanes: np.ndarray, address: Any, mask: Any, hooks: Any) -> None:
+        """One event, or one for the first programs and one for the others."""
+        cut = self.random.randrange(len(lanes)) if self.random.random() < 0.3 else 0
+        for rows in (np.arange(cut), np.arange(cut, len(lanes))):
+            if len(rows):
+                self._perform(op, lanes[rows], _taken(address, rows), _taken(mask, rows), hooks)
 
     def _lanes(self) -> np.ndarray:
         random = self.random
@@ -388,6 +395,12 @@ def meet(a: Access, b: Access) -> bool:
 def _join(into: dict[int, int], other: dict[int, int]) -> None:
     for program, tick in other.items():
         into[program] = max(into.get(program, 0), tick)
+
+
+def _taken(form: Any, rows: np.ndarray) -> Any:
+    if isinstance(form, (DenseAddress, DenseMask)):
+        return type(form)(form.values if len(form.values) == 1 else form.values[rows])
+    return None if form is None else form.take(rows)
 
 
 def _operation(kind: str) -> str:

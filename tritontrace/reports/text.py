@@ -175,6 +175,10 @@ def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
         yield "mask", f"{mask}, without other=" if mask else "given, without other="
         yield "reaches", str(details.get("uses", ""))
         yield "remedy", "give the load an other=, or mask the use"
+    elif finding.kind == "race" and "why" in details:
+        yield "race", str(details["pair"])
+        yield "why", str(details["why"])
+        yield "remedy", str(details["remedy"])
     elif finding.kind != "out_of_bounds":
         yield "message", finding.message
 

@@ -137,7 +137,7 @@ def _finding(launch: Launch, client: str, partners: list[_Partner], weak: Sequen
     sides = _distinct([_side(launch, p) for p in partners])
     if finding.other is not None:
         finding.other["all"] = sides
-    finding.message = _message(finding, chief, sides, weak)
+    _explain(finding, chief, sides, weak)
     return finding
 
 
@@ -258,36 +258,49 @@ def _lane_finding(launch: Launch, client: str, faults: LaneFaults) -> Finding:
             "complete": True,
         },
     )
-    finding.message = (
-        f"race within one store to {_what(finding)}{_where(finding)}: lanes of program {_name(programs[0])}"
-        f"{_more(len(programs))} write different values to the same element, and any one of them may stay; "
-        "mask all lanes but one, reduce the values first, or use an atomic"
-    )
+    finding.details["pair"] = f"lanes of one store by program {_name(programs[0])}{_more(len(programs))}"
+    finding.details["why"] = "they write different values to the same element, and any one of them may stay"
+    finding.details["remedy"] = "mask all lanes but one, reduce the values first, or use an atomic"
+    finding.message = _sentence(finding)
     return finding
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
 
 
-def _message(finding: Finding, chief: _Partner, sides: list[dict[str, Any]], weak: Sequence[Weak]) -> str:
+def _explain(finding: Finding, chief: _Partner, sides: list[dict[str, Any]], weak: Sequence[Weak]) -> None:
+    """Fills in the message and its parts: who meets, why nothing orders them, what to do."""
     mine, other = chief.mine, chief.other
-    left, right = (_name(_programs(finding.launch, ids)[0]) for ids in (chief.pairs[:1, 0], chief.pairs[:1, 1]))  # type: ignore[arg-type]
-    same = other.site is mine.site
-    what = {Kind.LOAD: "load", Kind.STORE: "store"}
-    first = what.get(mine.kind, "atomic")
-    second = what.get(other.kind, "volatile load" if "atomic" not in other.site.op else "atomic")
-    if same:
-        both = f"programs {left} and {right} both {'store to' if first == 'store' else 'access'} it here"
+    assert finding.launch is not None
+    left, right = (_name(_programs(finding.launch, ids)[0]) for ids in (chief.pairs[:1, 0], chief.pairs[:1, 1]))
+    first, second = _verb(mine), _verb(other)
+    if other.site is mine.site:
+        pair = f"{first} by program {left}, and the same {second} by program {right}"
     else:
-        both = f"{first} by program {left}, and {second} by program {right} at {_line(other)}"
-    text = f"race on {_what(finding)}{_where(finding)}: {both}"
-    further = [side for side in sides if side["location"] != other.site.location]
-    if further:
-        lines = sorted({side["location"].line for side in further if side["location"] is not None})
-        text += f" (also against line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))})" if lines else ""
+        pair = f"{first} by program {left}, and {second} by program {right} at {_line(other)}"
+    lines = {side["location"].line for side in sides if side["location"] not in (None, other.site.location)}
+    if lines:
+        pair += f" (also against line{'s' if len(lines) > 1 else ''} {', '.join(map(str, sorted(lines)))})"
+    finding.details["pair"] = pair
     if finding.benign:
-        return f"benign {text}: nothing orders them, but all store the same value; let one program write it to be safe"
-    return f"{text}: {_why(chief, weak)}; {_advice(mine.kind, other.kind, same)}"
+        finding.details["why"] = "nothing orders them, but all store the same value"
+        finding.details["remedy"] = "let one program store it, to be safe"
+    else:
+        finding.details["why"] = _why(chief, weak)
+        finding.details["remedy"] = _advice(mine.kind, other.kind)
+    finding.message = _sentence(finding)
+
+
+def _sentence(finding: Finding) -> str:
+    details = finding.details
+    text = f"race on {_what(finding)}{_where(finding)}: {details['pair']}: {details['why']}; {details['remedy']}"
+    return f"benign {text}" if finding.benign else text
+
+
+def _verb(actor: Actor) -> str:
+    if actor.kind is Kind.LOOK and actor.access == "load":
+        return "volatile load"
+    return actor.access
 
 
 def _why(chief: _Partner, weak: Sequence[Weak]) -> str:
@@ -296,7 +309,7 @@ def _why(chief: _Partner, weak: Sequence[Weak]) -> str:
             return "an atomic of scope 'cta' is atomic only within its own program"
     if chief.mine.kind.atomic and chief.other.kind.atomic:
         return "atomics of different sizes are not atomic towards each other"
-    text = "no acquire and release by atomics orders the two programs"
+    text = "no release and acquire by atomics orders the two programs"
     # An atomic that is too weak, on other memory than the race itself, may have been meant to order it.
     for site, sem, scope in weak:
         how = "sem='relaxed'" if sem == "relaxed" else f"scope={scope!r}"
@@ -305,22 +318,25 @@ def _why(chief: _Partner, weak: Sequence[Weak]) -> str:
     return text
 
 
-def _advice(mine: Kind, other: Kind, same: bool) -> str:
-    if Kind.LOCAL in (mine, other) or Kind.LOCAL_LOOK in (mine, other):
+def _advice(mine: Kind, other: Kind) -> str:
+    kinds = {mine, other}
+    if kinds & {Kind.LOCAL, Kind.LOCAL_LOOK}:
         return "use scope='gpu'"
     if mine is Kind.STORE and other is Kind.STORE:
         return (
-            "give each program elements of its own (an index or a mask that depends on the program id), use tl.atomic_add and "
-            "its like, or take turns by acquire/release atomics"
+            "give each program elements of its own (by an index or a mask), use tl.atomic_add and its like, or take turns "
+            "by acquire and release atomics"
         )
     if mine is Kind.STORE and other is Kind.LOAD:
         return (
-            "make both sides atomic, or let the storing program release (an atomic with sem='release' behind the store) what the "
-            "loading one acquires (sem='acquire' before the load)"
+            "let the storing program release behind its store (an atomic with sem='release') what the other acquires before "
+            "its load (sem='acquire'), or keep them apart by an index or a mask"
         )
-    if mine is Kind.LOAD or other is Kind.LOAD:
+    if Kind.LOAD in kinds:
         return "read by an atomic too (tl.atomic_add of 0), or behind an acquire that sees the other program's release"
-    return "store by an atomic too (tl.atomic_xchg with sem='release')"
+    if kinds <= {Kind.ATOMIC, Kind.LOOK}:
+        return "use one element size for all atomics on this memory"
+    return "store by an atomic too (tl.atomic_xchg, with sem='release' if it announces something)"
 
 
 def _what(finding: Finding) -> str:

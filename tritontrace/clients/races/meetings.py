@@ -18,8 +18,10 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Wipes = list[tuple[int, Int64s]]
 
-_PAIRS = 1 << 22
-"""Pairs of accesses that are asked one by one whether they are ordered."""
+_PAIRS = 1 << 20
+"""Pairs of accesses above which chains of accesses are looked at first: if these are in order, everything is."""
+_MOST_PAIRS = 1 << 23
+"""Pairs of accesses that are asked one by one whether they are ordered; with more, not every program is named."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +116,7 @@ def _with_order(piece: Piece, table: Bools, writes: Bools, sync: SyncLog, wipes:
         group, actor, program, epoch = group[suspicious], actor[suspicious], program[suspicious], epoch[suspicious]
         if not len(group):
             return
-        if _pair_count(group) > _PAIRS:
+        if _pair_count(group) > _MOST_PAIRS:
             complete = False
             i, j = _neighbours(group, actor, program, table)
     if complete:
