@@ -227,11 +227,12 @@ class _Site:
                 shown[program] = (lanes & stored if stored is not None else lanes) or lanes
         if not shown:
             return None
-        programs = np.array(sorted(shown, key=lambda p: p[::-1]), np.int32).reshape(-1, 3)
-        chosen = tuple(int(i) for i in programs[0])
-        candidates = [f for f in self.firsts.get(chosen, []) if f.lane in shown[chosen]] or self.firsts.get(chosen, [])  # type: ignore[call-overload]
-        first = min(candidates, key=lambda f: f.lane)
-        lanes = np.array(sorted(set().union(*shown.values())), np.int64)
+        order = sorted(shown, key=lambda p: p[::-1])  # in launch order: x runs fastest
+        programs = np.array(order, np.int32).reshape(-1, 3)
+        chosen = order[0]
+        known = self.firsts.get(chosen, [])
+        first = min([f for f in known if f.lane in shown[chosen]] or known, key=lambda f: f.lane)
+        shown_lanes = np.array(sorted(set().union(*shown.values())), np.int64)
         name = _NAMES.get(self.operation, self.operation)
         details: dict[str, Any] = {
             "operation": name,
@@ -261,6 +262,6 @@ class _Site:
             iterations=tuple(sorted(self.iterations)),
             launch=launch,
             use=self.use.location if self.use is not None else None,
-            lanes=lanes,
+            lanes=shown_lanes,
             details=details,
         )
