@@ -76,9 +76,9 @@ class Profiler(Client):
         self._compiled.append(facts_of(compiled, self._launch.target if self._launch is not None else ""))
 
     def register_op_callback(self, op: type[events.Event]) -> OpCallbacks | None:
-        """Listens before every access and every straight line of operations."""
+        """Listens after every access, when the memory it is in is known, and to what is computed."""
         if op in (events.Load, events.Store, events.Atomic):
-            return OpCallbacks(before=self._access)
+            return OpCallbacks(after=self._access)
         if op is events.Work:
             return OpCallbacks(before=self._compute)
         return None

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tritontrace.reports.expressions import access_expressions
+from tritontrace.reports.profile import profiles
 
 if TYPE_CHECKING:
     from tritontrace.findings import Finding
@@ -42,7 +43,7 @@ class ReportSource(Protocol):
 
 
 def render(session: ReportSource, *, width: int = DEFAULT_WIDTH, color: bool = False) -> str:
-    """The whole report of a session: a summary line, every finding, and the launches that ended early."""
+    """The whole report of a session: a summary line, every finding, every profile, and the launches that ended early."""
     launches, findings = list(session.launches), list(session.findings)
     parts: list[Any] = [_headline(launches, findings)]
     for number, finding in enumerate(findings, 1):
@@ -52,6 +53,7 @@ def render(session: ReportSource, *, width: int = DEFAULT_WIDTH, color: bool = F
         if described:
             parts += [Text(), Rule(Text(_launch_title(launch), "bold"), align="left", characters="─")]
             parts += [Text(f"  {line}") for line in described]
+    parts += profiles(launches)
     failed = [launch for launch in launches if launch.error is not None]
     if failed:
         parts += [Text(), Rule(Text("launches that ended early", "bold"), align="left", characters="─")]
