@@ -16,8 +16,8 @@ REPORT_SCHEMA_VERSION = 1
 
 
 def as_dict(session: ReportSource) -> dict[str, Any]:
-    """``schema_version``, every launch (`Launch.to_dict`, with its findings), all findings in one list, and the profiles (`Profile.to_dict`)
-    with the index of their ``launch``."""
+    """``schema_version``, every launch (`Launch.to_dict`, with its findings), all findings in one list, and the
+    profiles (`Profile.to_dict`) with the index of their ``launch``."""
     return {
         "schema_version": REPORT_SCHEMA_VERSION,
         "launches": [launch.to_dict() for launch in session.launches],
