@@ -28,7 +28,8 @@ _MOST = 10
 
 def profiles(launches: Sequence[Launch]) -> list[Any]:
     """What rich prints for the profiles of some launches; empty if there are none."""
-    found = [(launch, record) for launch in launches for record in launch.records.get("profiler", ()) if isinstance(record, Profile)]
+    records = ((launch, record) for launch in launches for record in launch.records.get("profiler", ()))
+    found = [(launch, record) for launch, record in records if isinstance(record, Profile)]
     parts: list[Any] = []
     for launch, profile in found[:_MOST]:
         parts += [Text(), _profile(launch, profile)]
@@ -68,7 +69,8 @@ def _facts(launch: Launch, profile: Profile) -> Iterator[tuple[str, str]]:
     roof = profile.roofline
     if roof is not None:
         times = ", ".join(f"{name.replace('_', ' ')} {_time(value)}" for name, value in roof.seconds.items())
-        yield "roofline", f"bound by {roof.bound.replace('_', ' ')} on {roof.device} (ridge at {roof.ridge:.3g}); least times: {times}"
+        bound = f"bound by {roof.bound.replace('_', ' ')} on {roof.device} (ridge at {roof.ridge:.3g})"
+        yield "roofline", f"{bound}; least times: {times}"
     for loop in profile.loops:
         where = f"line {loop.location.line}" if loop.location else "a loop"
         trips = str(loop.least) if loop.least == loop.most else f"{loop.least} to {loop.most} (mean {loop.mean:.3g})"
