@@ -36,15 +36,7 @@ def four() -> tuple[list[Any], list[str]]:
             missing.append(name)
         else:
             clients.append(made())
-    return [*clients, tritontrace.Tracer(summary=True) if _summary() else "tracer"], missing
-
-
-def _summary() -> bool:
-    import inspect
-
-    import tritontrace
-
-    return "summary" in inspect.signature(tritontrace.Tracer.__init__).parameters
+    return [*clients, tritontrace.Tracer(values=False)], missing
 
 
 def together(name: str, seconds: float) -> dict[str, Any]:
