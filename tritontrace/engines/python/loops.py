@@ -10,7 +10,7 @@ import numpy as np
 import triton.language as tl
 
 from tritontrace import events
-from tritontrace.engines.ir.control import _announce, trip_count
+from tritontrace.engines.ir.control import loop_bounds, trip_count
 from tritontrace.engines.ir.tree import Type
 from tritontrace.engines.python.handles import Handle
 from tritontrace.engines.python.state import current
@@ -94,8 +94,7 @@ def _counted(loop: LoopRange, carried: _Carried | None) -> Iterator[Any]:
     low, high, stride = (semantic.cast(b, kind).handle.value for b in bounds)
     site = builder.sites.event("scf.for", (), "")
     frame = builder.frame
-    if rt.on_loop:
-        low, high, stride = _announce(frame, site, low, high, stride)
+    low, high, stride = loop_bounds(frame, site, low, high, stride)
     count = int(np.asarray(trip_count(low, high, stride, not kind.is_int_signed())).max())
     element = Type((), f"i{kind.int_bitwidth}")
     dtype = low.dtype.type
