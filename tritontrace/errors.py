@@ -28,11 +28,11 @@ class TritonTraceError(Exception):
     """Base of every exception that tritontrace itself raises."""
 
 
-class ArgumentError(TritonTraceError, TypeError, ValueError):
+class ArgumentError(TritonTraceError, TypeError, ValueError, OverflowError):
     """A launch got an argument or a grid that its kernel cannot run with; nothing was changed.
 
     Where Triton itself refuses the value, its words are in the message, and what the caller can pass instead. It can be caught
-    as the `TypeError` or `ValueError` that Triton raises for some of these.
+    as the `TypeError`, `ValueError` or `OverflowError` that Triton raises for some of these.
     """
 
 
