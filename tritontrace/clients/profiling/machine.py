@@ -24,6 +24,7 @@ _AMD_ACCESS = re.compile(r"^(global|buffer|flat)_(load|store|atomic)_(\w+)")
 _AMD_TENSOR = re.compile(r"^(v_(?:mfma|smfmac|wmma|swmmac)_\w+)")
 _LOC = re.compile(r"^\.loc\s+(\d+)\s+(\d+)(?:\s+(\d+))?")
 _FILE = re.compile(r'^\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
+_INLINE = ("// begin inline asm", ";;#ASMSTART", "// end inline asm", ";;#ASMEND")
 _AMD_BYTES = {
     "dword": 4,
     "dwordx2": 8,
@@ -167,18 +168,21 @@ def read_assembly(text: str) -> tuple[tuple[MachineAccess, ...], Mapping[str, in
     tensor_core: Counter[str] = Counter()
     files: dict[str, str] = {}
     place: tuple[str | None, int | None, int | None] = (None, None, None)
+    inline = 0  # within inline assembly: locations met so far, plus one
     for line in text.splitlines():
         line = line.strip()
-        if line.startswith(".loc"):
-            found = _LOC.match(line)
+        if line.startswith(_INLINE):
+            inline = int(line.startswith(_INLINE[:2]))
+        elif line.startswith(".loc"):
+            # LLVM counts up the source line with each line of inline assembly; only the first is the operation's.
+            found = None if inline > 1 else _LOC.match(line)
+            inline += inline > 0
             if found is not None:
                 place = (found[1], int(found[2]) or None, int(found[3] or 0) or None)
-            continue
-        if line.startswith(".file"):
+        elif line.startswith(".file"):
             found = _FILE.match(line)
             if found is not None:
                 files[found[1]] = f"{found[2]}/{found[3]}" if found[3] else found[2]
-            continue
         for kind, name, size in _instruction(line):
             if kind == "tensor":
                 tensor_core[name] += 1

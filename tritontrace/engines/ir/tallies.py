@@ -52,22 +52,28 @@ def _place(block: Block) -> OpLocation:
 def _block(block: Block) -> Counts:
     counts: Counts = Counter()
     for op in block.ops:
-        if not _accumulates(op):
+        if not _free(op):
             _operation(op, counts)
     return counts
 
 
-def _accumulates(op: Op) -> bool:
-    """True for the addition of a dot to an accumulator: it is part of the dot, whichever way it is written."""
-    return op.name in ("arith.addf", "arith.addi") and any(_bare_dot(value) for value in op.operands)
+def _free(op: Op) -> bool:
+    """True for what is no operation of its own: adding a dot to an accumulator (part of the dot, however it is written), and
+    a sign change that is written as a difference from zero (triton 3.6)."""
+    if op.name in ("arith.addf", "arith.addi"):
+        return any(_bare_dot(value) for value in op.operands)
+    return op.name == "arith.subf" and _zero(op.operands[0])
 
 
 def _bare_dot(value: Value) -> bool:
     """True for a dot that starts from zero."""
     owner = value.owner
-    if not isinstance(owner, Op) or owner.name != "tt.dot":
-        return False
-    source = owner.operands[2].owner
+    return isinstance(owner, Op) and owner.name == "tt.dot" and _zero(owner.operands[2])
+
+
+def _zero(value: Value) -> bool:
+    """True for a constant of zeros."""
+    source = value.owner
     while isinstance(source, Op) and source.name in ("tt.splat", "tt.broadcast"):
         source = source.operands[0].owner
     return isinstance(source, Op) and source.name == "arith.constant" and not np.any(source.attributes["value"])
