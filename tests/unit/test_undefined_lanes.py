@@ -275,3 +275,60 @@ def test_outputs_are_those_of_a_launch_that_is_not_followed() -> None:
             scan_kernel[(1,)](x, out[32:], 10, TILE=16, REVERSE=True)
         outputs.append(out)
     assert torch.equal(*outputs)
+
+
+@triton.jit
+def histogram_kernel(x, out, n, TILE: tl.constexpr, MASKED: tl.constexpr):
+    at = tl.arange(0, TILE)
+    a = tl.load(x + at, mask=at < n)
+    counts = tl.histogram(a, 8, mask=at < n) if MASKED else tl.histogram(a, 8)
+    tl.store(out + tl.arange(0, 8), counts)
+
+
+@triton.jit
+def wide_histogram_kernel(x, out, n, TILE: tl.constexpr):
+    at = tl.arange(0, TILE)
+    a = tl.load(x + at, mask=at < n)
+    tl.store(out + tl.arange(0, 8), tl.histogram(a, 8, mask=at < n + 1))
+
+
+@triton.jit
+def gather_kernel(x, out, n, shift, TILE: tl.constexpr):
+    at = tl.arange(0, TILE)
+    a = tl.load(x + at, mask=at < n)
+    tl.store(out + at, tl.gather(a, at % n + shift, 0))
+
+
+@triton.jit
+def arithmetic_kernel(x, out, n, TILE: tl.constexpr, HOW: tl.constexpr):
+    at = tl.arange(0, TILE)
+    a = tl.load(x + at, mask=at < n)
+    inside = at < n
+    if HOW == "times":
+        a = a * inside
+    if HOW == "and":
+        a = a & tl.where(inside, -1, 0)
+    if HOW == "or":
+        a = a | tl.where(inside, 0, -1)
+    if HOW == "plus":
+        a = a + tl.where(inside, 0, 1)
+    tl.store(out + at, a)
+
+
+def test_operations_that_leave_lanes_out() -> None:
+    x, out = torch.ones(16, dtype=torch.int32), torch.zeros(16, dtype=torch.int32)
+    assert not run(histogram_kernel, (1,), x, out, 10, TILE=16, MASKED=True)
+    (finding,) = run(histogram_kernel, (1,), x, out, 10, TILE=16, MASKED=False)
+    assert said(finding) == ("x", "value", [0], list(range(10, 16)))
+    (finding,) = run(wide_histogram_kernel, (1,), x, out, 10, TILE=16)
+    assert finding.tensor == "x"
+    assert not run(gather_kernel, (1,), x, out, 10, 0, TILE=16)
+    (finding,) = run(gather_kernel, (1,), x, out, 10, 1, TILE=16)
+    assert finding.tensor == "x"
+
+
+@pytest.mark.parametrize("how", ["times", "and", "or", "plus"])
+def test_an_operand_that_decides_alone(how: str) -> None:
+    x, out = torch.ones(16, dtype=torch.int32), torch.zeros(16, dtype=torch.int32)
+    found = run(arithmetic_kernel, (1,), x, out, 10, TILE=16, HOW=how)
+    assert bool(found) == (how == "plus")

@@ -45,6 +45,9 @@ _MOVES = frozenset(
 _MASKED = frozenset({"tt.store", "tt.atomic_rmw", "tt.atomic_store"})
 """Operations on (pointer, value, mask)."""
 
+_DECIDED = {"arith.andi": 0, "arith.muli": 0, "arith.ori": -1}
+"""Operations that one operand alone may decide, and the value (of an i1: False, True) with which it does."""
+
 _Guard = Value | None
 
 
@@ -214,6 +217,10 @@ class _Flow:
         if name == "arith.select":
             self._select(op)
             return
+        if name == "tt.histogram" and len(op.operands) > 1 and op.operands[1] not in self.guards:
+            guard = self.guards[op.operands[0]]
+            if guard is not None and _implies(op.operands[1], guard):
+                return  # counts only what is defined
         guards = {self.guards[value] for value in suspects}
         same = len(guards) == 1 and (is_elementwise(op) or name == "tt.addptr")
         for result in op.results:
@@ -395,15 +402,23 @@ class _Writer:
         if name == "arith.select" and op.operands[0] in self.derived:
             condition, yes, no = (self._companion(value) for value in op.operands)
             made = self._make(op, PREFIX + "both", [condition, yes, no], shape)
-        elif name in ("arith.andi", "arith.ori") and not self.derived.isdisjoint(op.operands):
+        elif name in _DECIDED and not self.derived.isdisjoint(op.operands):
             made = self._make(op, PREFIX + "both", [self._zero(shape), *(self._companion(v) for v in op.operands)], shape)
         elif name == "arith.select":
             condition, yes, no = op.operands
             operands = [condition, *(self._companion(value) for value in op.operands)]
             made = self._make(op, PREFIX + "select", operands, shape)
-        elif name in ("arith.andi", "arith.ori") and op.results[0].type.element == "i1":
+        elif name in _DECIDED:
             operands = [*op.operands, *(self._companion(value) for value in op.operands)]
-            made = self._make(op, PREFIX + "logic", operands, shape, decides=name == "arith.ori")
+            made = self._make(op, PREFIX + "logic", operands, shape, decides=_DECIDED[name])
+        elif name == "tt.histogram" and len(op.operands) > 1:
+            kept = self._make(op, PREFIX + "kept", [op.operands[1], *bits], op.operands[0].type.shape)
+            made = self._make(op, PREFIX + "all", kept.results, shape)
+            self.companions[op.results[0]] = made.results[0]
+            return [kept, made]
+        elif name == "tt.gather" and not self._suspect(op.operands[1]):
+            made = Op(name, [bits[0], op.operands[1]], [], op.attributes, [], [], op.location)
+            made.results = [self._new(shape, made, 0)]
         elif name in ("tt.reduce", "tt.scan"):
             extra = {"axis": op.attributes.get("axis", 0), "reverse": op.attributes.get("reverse", False)}
             made = self._make(op, PREFIX + name[3:], bits, shape, source=op.operands[0].type.shape, **extra)

@@ -17,6 +17,7 @@ __all__ = [
     "undefined_any",
     "undefined_both",
     "undefined_dot",
+    "undefined_kept",
     "undefined_logic",
     "undefined_reduce",
     "undefined_scan",
@@ -65,10 +66,20 @@ def undefined_both(unknown: Any, a: Any, b: Any) -> Any:
     return unknown | np.where((a != 0) & (b != 0), a | b, 0)
 
 
-def undefined_logic(a: Any, b: Any, bits_a: Any, bits_b: Any, decides: bool) -> Any:
-    """``&`` (or ``|``) of two conditions: a defined False (or True) decides, whatever the other one is."""
-    decided = ((bits_a == 0) & (dense(a) == decides)) | ((bits_b == 0) & (dense(b) == decides))
+def undefined_kept(mask: Any, *bits: Any) -> Any:
+    """The lanes that an operation's own mask lets through."""
+    return np.where(dense(mask), undefined_any(*bits), 0)
+
+
+def undefined_logic(a: Any, b: Any, bits_a: Any, bits_b: Any, decides: int) -> Any:
+    """``&``, ``*`` or ``|``: a defined operand of the value `decides` (of conditions: False, True) makes the other one moot."""
+    decided = ((bits_a == 0) & _is(a, decides)) | ((bits_b == 0) & _is(b, decides))
     return np.where(decided, 0, bits_a | bits_b)
+
+
+def _is(value: Any, number: int) -> Any:
+    value = dense(value)
+    return value == bool(number) if value.dtype == np.bool_ else value == number
 
 
 def undefined_reduce(axis: int, *bits: Any) -> Any:

@@ -17,7 +17,7 @@ def _seed(scope: Scope, op: Op, lines: Lines) -> None:
     assign(scope, op, lines, f"undefined_seed(F, {_arrays(scope, op)}, {integer(op, 'bit')})")
 
 
-@operation(PREFIX + "unmasked", PREFIX + "any", PREFIX + "both", PREFIX + "select", PREFIX + "dot")
+@operation(PREFIX + "unmasked", PREFIX + "any", PREFIX + "both", PREFIX + "kept", PREFIX + "select", PREFIX + "dot")
 def _plain(scope: Scope, op: Op, lines: Lines) -> None:
     assign(scope, op, lines, f"undefined_{op.name.removeprefix(PREFIX)}({_arrays(scope, op)})")
 
