@@ -75,7 +75,10 @@ class _AxisLanes:
 def separable_parts(pointer: Separable, mask: Mask | None, block: tuple[int, ...], programs: int, size: int) -> Any:
     """The parts of an access (`Part` and `Rows`), or None if the mask does not look at one axis at a time."""
     rank = len(block)
-    valid, some = ([None] * rank, None) if mask is None else axis_lanes(mask, rank) or (None, None)
+    valid: list[Bools | None] | None = [None] * rank
+    some: Bools | None = None
+    if mask is not None:
+        valid, some = axis_lanes(mask, rank) or (None, None)
     if valid is None:
         return None
     return _Parts(pointer, block, programs, size).split(valid, some)

@@ -129,7 +129,7 @@ class Touched:
                 return False
             shape.append(term[1])
             strides.append(term[0] // granule)
-        view = np.ndarray((*shape, length), np.bool_, self.flags, int(first[0]), (*strides, 1))  # type: ignore[arg-type]
+        view = np.ndarray((*shape, length), np.bool_, self.flags, int(first[0]), (*strides, 1))
         view[...] = True
         return True
 
@@ -155,8 +155,8 @@ def union_bytes(maps: Iterable[Mapping[int, Touched]]) -> int:
             total += group[0].bytes()
             continue
         granule = min(touched.granule for touched in group)
-        flags = group[0].refined(granule)
-        for touched in group[1:]:
-            flags = flags | touched.refined(granule)
-        total += int(np.count_nonzero(flags)) * granule
+        any_of_them = group[0].refined(granule)
+        for other in group[1:]:
+            any_of_them = any_of_them | other.refined(granule)
+        total += int(np.count_nonzero(any_of_them)) * granule
     return total
