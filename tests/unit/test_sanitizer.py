@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 
+import tritontrace
 from tests.unit.made_events import HERE, access, launch_of
 from tritontrace import events
+from tritontrace.clients import faults
 from tritontrace.clients.extents import Extent
 from tritontrace.clients.sanitizer import Sanitizer, _terms
 from tritontrace.engines.ir.values import Axis, Separable
@@ -301,3 +305,46 @@ def test_sums_of_terms_are_judged_like_their_addresses() -> None:
         separable = check(launch, event)
         assert [f.to_dict() for f in separable] == [f.to_dict() for f in exact]
     assert judged > 20
+
+
+@triton.jit
+def tiles_kernel(x_ptr, y_ptr, n, stride, STEPS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    for step in range(STEPS):
+        at = rows[:, None] * stride + step * COLS + tl.arange(0, COLS)[None, :]
+        tl.store(y_ptr + rows[:, None] * stride + cols[None, :], tl.load(x_ptr + at), mask=cols[None, :] < n)
+
+
+def _faulty_tiles() -> Finding:
+    # 96 elements, of which rows of 32 are read in steps of 16: programs (1, *) leave it in their last row, in both steps.
+    with tritontrace.session(clients=["sanitizer"]) as session:
+        tiles_kernel[(2, 3)](torch.zeros(96), torch.zeros(200), 32, 32, STEPS=2, ROWS=2, COLS=16)
+    (finding,) = session.findings
+    assert finding.tensor == "x_ptr" and finding.iterations == ((0,), (1,))
+    assert [tuple(p) for p in finding.programs.tolist()] == [(1, 0, 0), (1, 1, 0), (1, 2, 0)]
+    assert (finding.details["bytes_before"], finding.details["bytes_after"]) == (0, 4 * 32)
+    return finding
+
+
+def test_programs_that_do_the_same_are_all_named() -> None:
+    finding = _faulty_tiles()
+    assert finding.elements.tolist() == list(range(96, 128)) and finding.details["accesses"] == 3 * 32
+    assert {p: e.tolist() for p, e in finding.elements_by_program.items()} == {(1, y, 0): list(range(96, 128)) for y in range(3)}
+    assert "all_elements_listed" not in finding.details
+
+
+def test_far_too_many_elements_by_program_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "_MOST_PAIRS", 40)
+    finding = _faulty_tiles()
+    assert finding.elements_by_program == {} and finding.elements.tolist() == list(range(96, 128))
+    assert "all_elements_listed" not in finding.details
+
+
+def test_far_too_many_elements_are_not_all_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "_MOST_PAIRS", 4)
+    monkeypatch.setattr(faults, "_MOST_ELEMENTS", 8)
+    monkeypatch.setattr(faults, "_COMPACT_ABOVE", 8)
+    finding = _faulty_tiles()
+    assert finding.elements_by_program == {} and finding.details["all_elements_listed"] is False
+    assert finding.elements.tolist() == list(range(96, 112))

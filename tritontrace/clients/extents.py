@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from tritontrace.distinct import distinct
+
 if TYPE_CHECKING:
     from tritontrace.launch import ArgumentInfo
 
@@ -140,5 +142,5 @@ def _all_offsets(terms: list[tuple[int, int]]) -> Int64s:
     """Every offset of a view whose dimensions interleave (``as_strided`` at its wildest), sorted."""
     offsets = np.zeros(1, np.int64)
     for step, size in terms:
-        offsets = np.unique(offsets[:, None] + np.arange(size, dtype=np.int64) * step)
+        offsets = distinct(offsets[:, None] + np.arange(size, dtype=np.int64) * step)
     return offsets

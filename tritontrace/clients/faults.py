@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritontrace.clients.extents import Extent
+from tritontrace.distinct import distinct
 from tritontrace.findings import Finding
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ Bools = npt.NDArray[np.bool_]
 
 _COMPACT_ABOVE = 1 << 20
 """Rows of (program, element) after which repetitions are dropped, so that a faulty loop does not fill the memory."""
+
+_MOST_PAIRS = 1 << 22
+"""Pairs of a program and an element above which a finding does not list elements program by program."""
+
+_MOST_ELEMENTS = 1 << 22
+"""Elements that a finding lists at most."""
 
 
 class Faults:
@@ -40,55 +47,134 @@ class Faults:
         self._grid = event.launch.grid
         self._pairs: list[tuple[Int64s, Int64s]] = []
         self._rows = 0
+        self.by_program = True
+        """Whether it is (still) known which program hit which element."""
+        self.complete = True
+        """Whether all elements are (still) listed."""
+        self._programs: list[Int64s] = []
+        self._elements: list[Int64s] = []
+        self._noted = 0
         self._lanes: list[Int64s] = []
         self._iterations: dict[tuple[int, ...], None] = {}
 
-    def add(self, event: events.MemoryEvent, rows: Int64s, addresses: Int64s, outside: Bools) -> None:
-        """Adds the lanes `outside` (``[R, *block]``) of the batch's programs `rows`."""
+    def add(
+        self, event: events.MemoryEvent, rows: Int64s, addresses: Int64s, outside: Bools, members: list[Int64s] | None = None
+    ) -> None:
+        """Adds the lanes `outside` (``[R, *block]``) of the batch's programs `rows`.
+
+        `members` has for each of `rows` all programs of the batch (itself among them) that do the same.
+        """
+        self.masked = self.masked or event.mask is not None
         where = np.nonzero(outside)
         bad = addresses[where]
         low, high = int(bad.min()), int(bad.max())
         self.lowest = min(self.lowest, low) if self.count else low
         self.highest = max(self.highest, high) if self.count else high
-        self.count += len(bad)
-        x, y, z = event.programs[rows].astype(np.int64).T
-        programs = x + self._grid[0] * (y + self._grid[1] * z)
-        pairs = _distinct(programs[where[0]], bad)
-        self._pairs.append(pairs)
-        self._rows += len(pairs[0])
         lanes = np.ravel_multi_index(where[1:], outside.shape[1:]) if outside.ndim > 1 else np.zeros(1, np.int64)
-        self._lanes.append(np.unique(lanes))
-        if self._rows > _COMPACT_ABOVE:
-            self._compact()
-        for step in _iterations(event, rows[np.unique(where[0])]):
+        self._lanes.append(distinct(lanes))
+        guilty, per_row = np.unique(where[0], return_counts=True)
+        if members is None:
+            programs = self._linear(event, rows)
+            self.count += len(bad)
+            everyone = rows[guilty]
+            if self.by_program:
+                self._list(*_distinct(programs[where[0]], bad))
+        else:
+            groups = [members[row] for row in guilty.tolist()]
+            sizes = np.array([len(group) for group in groups], np.int64)
+            self.count += int(sizes @ per_row)
+            everyone = np.concatenate(groups)
+            if self.by_program:
+                sets = np.split(*_groups(*_distinct(where[0], bad)))
+                pairs = sum(len(group) * len(found) for group, found in zip(groups, sets, strict=True))
+                if pairs > _MOST_PAIRS:
+                    self._list_no_more()
+                else:
+                    linear = [self._linear(event, group) for group in groups]
+                    self._list(
+                        np.concatenate([np.repeat(group, len(found)) for group, found in zip(linear, sets, strict=True)]),
+                        np.concatenate([np.tile(found, len(group)) for group, found in zip(groups, sets, strict=True)]),
+                    )
+        if not self.by_program:
+            self._note(self._linear(event, everyone), bad)
+        for step in _iterations(event, everyone):
             self._iterations[step] = None
 
-    def _compact(self) -> None:
-        merged = self._merged()
-        self._pairs = [merged]
-        # What is left are distinct faults; look for repetitions again only when they may have doubled.
-        self._rows = len(merged[0]) // 2
-        self._lanes = [np.unique(np.concatenate(self._lanes))]
+    @property
+    def full(self) -> bool:
+        """No further element would be listed: `add_bounds` tells as much as `add`."""
+        return not self.complete
+
+    def add_bounds(self, event: events.MemoryEvent, rows: Int64s, low: Int64s, high: Int64s) -> None:
+        """Adds programs `rows`, each of which leaves the extent somewhere between the addresses `low` and `high` (inclusive)."""
+        assert self.extent is not None
+        size = self.size
+        beyond = high + size > self.extent.last
+        self.lowest = min(self.lowest, int(np.where(low < self.extent.first, low, self.lowest).min()))
+        self.highest = max(self.highest, int(np.where(beyond, high, self.highest).max()))
+        self._note(self._linear(event, rows), np.zeros(0, np.int64))
+        for step in _iterations(event, rows):
+            self._iterations[step] = None
+
+    def _linear(self, event: events.MemoryEvent, rows: Int64s) -> Int64s:
+        x, y, z = event.programs[rows].astype(np.int64).T
+        return x + self._grid[0] * (y + self._grid[1] * z)  # type: ignore[no-any-return]
+
+    def _list(self, programs: Int64s, bad: Int64s) -> None:
+        self._pairs.append((programs, bad))
+        self._rows += len(programs)
+        if self._rows > _COMPACT_ABOVE:
+            merged = self._merged()
+            self._pairs = [merged]
+            # What is left are distinct faults; look for repetitions again only when they may have doubled.
+            self._rows = len(merged[0]) // 2
+            self._lanes = [distinct(np.concatenate(self._lanes))]
+            if len(merged[0]) > _MOST_PAIRS:
+                self._list_no_more()
+
+    def _list_no_more(self) -> None:
+        """From here on programs and elements are known apart from each other."""
+        self.by_program = False
+        for programs, bad in self._pairs:
+            self._note(programs, bad)
+        self._pairs = []
+
+    def _note(self, programs: Int64s, bad: Int64s) -> None:
+        self._programs.append(distinct(programs))
+        if self.complete:
+            self._elements.append(distinct(bad))
+        self._noted += len(self._programs[-1]) + len(bad)
+        if self._noted > _COMPACT_ABOVE:
+            self._programs = [distinct(np.concatenate(self._programs))]
+            self._elements = [distinct(np.concatenate(self._elements))]
+            self._lanes = [distinct(np.concatenate(self._lanes))]
+            self._noted = len(self._programs[0]) // 2
+            self.complete = self.complete and len(self._elements[0]) <= _MOST_ELEMENTS
 
     def _merged(self) -> tuple[Int64s, Int64s]:
         if len(self._pairs) == 1:
-            return self._pairs[0]
+            return _distinct(*self._pairs[0])
         return _distinct(np.concatenate([a for a, _ in self._pairs]), np.concatenate([b for _, b in self._pairs]))
+
+    def _found(self) -> tuple[Int64s, Int64s, list[Int64s] | None]:
+        """(programs, bad addresses, the addresses of each of the programs if they are known), sorted, without repetition."""
+        if self.by_program:
+            linear, bad = self._merged()
+            bad, starts = _groups(linear, bad)
+            return linear[np.r_[0, starts]], distinct(bad), np.split(bad, starts)
+        return distinct(np.concatenate(self._programs)), distinct(np.concatenate(self._elements)), None
 
     def finding(self, launch: Launch, client: str, kind: str = "out_of_bounds") -> Finding:
         """The finding that says it all."""
-        linear, bad = self._merged()
-        starts = np.flatnonzero(np.r_[True, linear[1:] != linear[:-1]])
-        which = linear[starts]
+        which, bad, each = self._found()
         x, y, _ = self._grid
         programs = np.column_stack([which % x, which // x % y, which // (x * y)]).astype(np.int32)
         elements = np.zeros(0, np.int64)
         by_program: dict[tuple[int, int, int], Int64s] = {}
         if self.info is not None:
-            indices = np.floor_divide(bad - self.base, self.size)
-            elements = np.unique(indices)
-            for row, group in zip(programs, np.split(indices, starts[1:]), strict=True):
-                by_program[int(row[0]), int(row[1]), int(row[2])] = np.unique(group)
+            elements = distinct(np.floor_divide(bad - self.base, self.size))
+            for row, group in zip(programs.tolist(), each or ()):
+                by_program[row[0], row[1], row[2]] = distinct(np.floor_divide(group - self.base, self.size))
         details = self._details(launch)
         finding = Finding(
             kind=kind,
@@ -103,7 +189,7 @@ class Faults:
             elements_by_program=by_program,
             iterations=tuple(self._iterations),
             launch=launch,
-            lanes=np.unique(np.concatenate(self._lanes)),
+            lanes=distinct(np.concatenate(self._lanes)),
             details=details,
         )
         finding.message = _message(finding)
@@ -118,6 +204,8 @@ class Faults:
             "first_address": self.lowest,
             "last_address": self.highest,
         }
+        if not self.complete:
+            details["all_elements_listed"] = False
         if self.extent is not None:
             first, last = self.extent.first, self.extent.last
             details["bytes_before"] = max(0, first - self.lowest)
@@ -146,6 +234,11 @@ def _distinct(programs: Int64s, addresses: Int64s) -> tuple[Int64s, Int64s]:
     programs, addresses = programs[order], addresses[order]
     fresh = np.r_[True, (programs[1:] != programs[:-1]) | (addresses[1:] != addresses[:-1])]
     return programs[fresh], addresses[fresh]
+
+
+def _groups(keys: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
+    """`values` and where, after the first, another of the sorted `keys` begins: what `numpy.split` takes."""
+    return values, np.flatnonzero(keys[1:] != keys[:-1]) + 1
 
 
 def _iterations(event: events.MemoryEvent, rows: Int64s) -> list[tuple[int, ...]]:

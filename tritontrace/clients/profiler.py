@@ -18,6 +18,7 @@ from tritontrace.clients.profiling.profile import AccessProfile, Contention, Pro
 from tritontrace.clients.profiling.sites import SiteCounter
 from tritontrace.clients.profiling.touched import Places, union_bytes
 from tritontrace.clients.profiling.work import classify, roofline
+from tritontrace.distinct import distinct
 from tritontrace.engines.base import OPERATIONS
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Profiler(Client):
         if self.programs is not None:
             x, y, _ = launch.grid
             inside = [p for p in self.programs if all(0 <= i < n for i, n in zip(p, launch.grid, strict=True))]
-            self._wanted = np.unique(np.array([a + x * (b + y * c) for a, b, c in inside], np.int64))
+            self._wanted = distinct(np.array([a + x * (b + y * c) for a, b, c in inside], np.int64))
 
     # -- events --------------------------------------------------------------------------------------------------------
 

@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tritontrace import events
+from tritontrace.clients.alike import alike, members_of
 from tritontrace.clients.base import Client, OpCallbacks
 from tritontrace.clients.bounds import active_bounds
 from tritontrace.clients.extents import Extent
 from tritontrace.clients.faults import Faults
 from tritontrace.clients.undefined import UndefinedLanes
 from tritontrace.clients.uninitialized import UnwrittenReads
+from tritontrace.distinct import distinct
 from tritontrace.engines.base import UNDEFINED
 from tritontrace.engines.ir.values import Separable
 from tritontrace.findings import Finding
@@ -150,14 +152,23 @@ class Sanitizer(Client):
                 return
         if len(low) != len(event):
             suspects = np.arange(len(event))
-        # Lane by lane, a few programs at a time.
+        known = self._faults.get((event.site.id, event.site.parameter))
+        if known is not None and known.full and extent.dense:
+            bounds = active_bounds(event, suspects)
+            if bounds is not None:
+                known.add_bounds(event, suspects, bounds[0], bounds[1])
+                return
+        # Lane by lane, a few programs at a time, one of those that do the same.
+        some, label = alike(event, suspects)
+        members = None if label is None else np.split(*members_of(suspects, label))
         step = max(1, _SLAB // max(1, math.prod(event.block)))
-        for start in range(0, len(suspects), step):
-            rows, addresses, active = _rows(event, suspects[start : start + step])
+        for start in range(0, len(some), step):
+            rows, addresses, active = _rows(event, some[start : start + step])
             outside = extent.outside(addresses, size)
             outside = outside & active
             if outside.any():
-                self._record(event, rows, np.broadcast_to(addresses, outside.shape), outside, event.site.parameter)
+                groups = None if members is None else members[start : start + step]
+                self._record(event, rows, np.broadcast_to(addresses, outside.shape), outside, event.site.parameter, groups)
 
     def _beyond(self, event: events.MemoryEvent, suspects: Int64s, known: int, extent: Extent) -> Int64s:
         """Those of `suspects` (of the `known` programs that the bounds tell apart) whose active lanes leave `extent`."""
@@ -194,13 +205,13 @@ class Sanitizer(Client):
         if outside.any():
             # One look for each program finds nearly everything; the rest is looked for address by address.
             lowest = np.where(outside, addresses, np.iinfo(np.int64).max).reshape(len(addresses), -1).min(axis=1)
-            for address in np.unique(lowest[outside.reshape(len(outside), -1).any(axis=1)]).tolist():
+            for address in distinct(lowest[outside.reshape(len(outside), -1).any(axis=1)]).tolist():
                 if memory.known(address) is None:
                     memory.find(address)
             outside = (memory.locate(addresses, size) < 0) & active
         if outside.any():
             end = 0
-            for address in np.unique(addresses[outside]).tolist():
+            for address in distinct(addresses[outside]).tolist():
                 if address >= end:  # else it lies in what was just found
                     found = memory.find(address)
                     end = 0 if found is None else found.end
@@ -236,12 +247,20 @@ class Sanitizer(Client):
             self._extents[tensor] = extent
             return extent
 
-    def _record(self, event: events.MemoryEvent, rows: Int64s, addresses: Int64s, outside: Bools, tensor: str | None) -> None:
+    def _record(
+        self,
+        event: events.MemoryEvent,
+        rows: Int64s,
+        addresses: Int64s,
+        outside: Bools,
+        tensor: str | None,
+        members: list[Int64s] | None = None,
+    ) -> None:
         key = (event.site.id, tensor)
         faults = self._faults.get(key)
         if faults is None:
             faults = self._faults[key] = Faults(event, tensor, self._info(tensor), self._extent(tensor))
-        faults.add(event, rows, addresses, outside)
+        faults.add(event, rows, addresses, outside, members)
 
 
 def _suspects(event: events.MemoryEvent, extent: Extent, beyond: Bools) -> Int64s:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tritontrace.distinct import distinct
 from tritontrace.findings import Finding
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class _Load:
     def finding(self, launch: Launch, client: str) -> Finding:
         rows = np.unique(np.concatenate(self.programs)[:, ::-1], axis=0)[:, ::-1]  # in launch order: x runs fastest
         programs = np.ascontiguousarray(rows)
-        lanes = np.unique(np.concatenate(self.lanes))
+        lanes = distinct(np.concatenate(self.lanes))
         tensor = self.site.parameter
         details: dict[str, Any] = {"role": self.role, "uses": "; ".join(self.uses), "element_type": self.site.dtype}
         more = f" and {len(programs) - 1} more" if len(programs) > 1 else ""

@@ -172,7 +172,7 @@ def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
         yield "address", address
     if finding.kind == "out_of_bounds" and "masked" in details:
         given = f"{mask}, which lets these lanes through" if mask else "given, but it lets these lanes through"
-        yield "mask", given if details["masked"] else "none given"
+        yield "mask", given if details["masked"] or mask else "none given"
     elif finding.kind == "undefined_lane":
         yield "mask", f"{mask}, without other=" if mask else "given, without other="
         yield "reaches", str(details.get("uses", ""))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tritontrace.clients.bounds import axis_lanes
 from tritontrace.clients.profiling.shapes import Term, arrange
+from tritontrace.distinct import distinct
 from tritontrace.engines.ir.values import Axis, Mask, Separable
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class _Parts:
             return
         if rows is not None:
             labels = labels[rows]
-        for label in np.unique(labels).tolist():
+        for label in distinct(labels).tolist():
             chosen = np.flatnonzero(labels == label)
             chosen = chosen if rows is None else rows[chosen]
             yield from self._part(lanes, chosen, chosen)

@@ -11,6 +11,7 @@ from tritontrace.clients.profiling.parts import Part, Rows, separable_parts
 from tritontrace.clients.profiling.pending import Pending
 from tritontrace.clients.profiling.shapes import Runs, measure, runs_of
 from tritontrace.clients.profiling.touched import Places, Touched
+from tritontrace.distinct import distinct
 from tritontrace.engines.ir.values import Mask, Separable
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class SiteCounter:
         else:
             # Each program may stay in an allocation of its own (grouped kernels).
             home = self._places.locate(bases + runs.low, runs.high - runs.low)
-            for index in np.unique(home).tolist():
+            for index in distinct(home).tolist():
                 own = bases[home == index]
                 touched = self._home(index) if index >= 0 else None
                 if touched is not None:
@@ -211,7 +212,7 @@ class SiteCounter:
         lost = starts[home < 0]
         if len(lost) and length > 1:  # a run may leave its memory half-way
             self._touch_each((lost[:, None] + np.arange(length)).reshape(-1), 1)
-        for index in np.unique(home[home >= 0]).tolist():
+        for index in distinct(home[home >= 0]).tolist():
             touched = self._home(index)
             if touched is not None:
                 touched.add_each(starts[home == index], length)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritontrace.clients.profiling.shapes import Runs, Term
+from tritontrace.distinct import distinct
 
 if TYPE_CHECKING:
     from tritontrace.engines.memory import AddressSpace
@@ -91,7 +92,7 @@ class Touched:
         if self._add_view(first, runs.terms, length, granule):
             return
         if length > 1 and all(isinstance(term, tuple) for term in runs.terms):
-            first = np.unique(first)
+            first = distinct(first)
             if not runs.terms or length * len(runs.starts) >= 64 * len(first) or length >= 16:
                 for base in first:
                     self._add_view(base.reshape(1), runs.terms, length, granule)

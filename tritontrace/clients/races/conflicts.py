@@ -20,6 +20,7 @@ from tritontrace.clients.races.meetings import Meeting, meetings
 from tritontrace.clients.races.ordering import SyncLog
 from tritontrace.clients.races.pieces import pieces_of
 from tritontrace.clients.races.windows import Window
+from tritontrace.distinct import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +71,7 @@ def conflicts_of(
     found: dict[tuple[int, int], list[Meeting]] = {}
     for piece in pieces_of(region, suspects):
         for meeting in meetings(piece, actors, sync, stores):
-            for group in np.unique(np.concatenate([meeting.a_hits[:, 1], meeting.b_hits[:, 1]])).tolist():
+            for group in distinct(np.concatenate([meeting.a_hits[:, 1], meeting.b_hits[:, 1]])).tolist():
                 groups[behind + group] = piece.granules(group)
             meeting.a_hits[:, 1] += behind
             if meeting.b_hits is not meeting.a_hits:
@@ -106,7 +107,7 @@ def wipes_of(region: Region, sync: SyncLog) -> list[tuple[int, Int64s]]:
             length, rest, _ = form.run()
             rows = form.starts(rest)
             times = np.broadcast_to(record.time, (form.rows,))
-            for time in np.unique(times).tolist():
+            for time in distinct(times).tolist():
                 starts = np.sort(rows[times == time], axis=None)
                 at = np.searchsorted(starts, known + width) - 1
                 hit = (at >= 0) & (starts[np.maximum(at, 0)] + length > known)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tritontrace.clients.races.actors import Actor, Kind
 from tritontrace.clients.races.conflicts import Conflict
 from tritontrace.clients.races.shadow import CHANGED, Shadow
+from tritontrace.distinct import distinct
 from tritontrace.findings import Finding
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _rank(actor: Actor) -> tuple[int, int, int]:
 
 def _agree(shadow: Shadow, conflict: Conflict) -> bool:
     """Whether all stores to the memory in question left the same values."""
-    for group in np.unique(np.concatenate([conflict.a_hits[:, 1], conflict.b_hits[:, 1]])).tolist():
+    for group in distinct(np.concatenate([conflict.a_hits[:, 1], conflict.b_hits[:, 1]])).tolist():
         for first, last in conflict.groups[group].tolist():
             if (shadow.notes[first:last] & CHANGED).any():
                 return False
@@ -111,7 +112,7 @@ def _finding(launch: Launch, client: str, partners: list[_Partner], weak: Sequen
     partners = sorted(partners, key=lambda p: _preference(mine, p))
     chief = partners[0]
     hits = np.concatenate([p.my_hits for p in partners])
-    ids = np.unique(hits[:, 0])
+    ids = distinct(hits[:, 0])
     elements, by_program = _elements(launch, mine, partners)
     finding = Finding(
         kind="race",
@@ -157,7 +158,7 @@ def _side(launch: Launch, partner: _Partner) -> dict[str, Any]:
         "call_stack": actor.site.call_stack,
         "access": actor.access,
         "tensor": actor.tensor,
-        "programs": _programs(launch, np.unique(partner.other_hits[:, 0])),
+        "programs": _programs(launch, distinct(partner.other_hits[:, 0])),
         "pairs": np.stack([_programs(launch, pairs[:, 0]), _programs(launch, pairs[:, 1])], axis=1),
     }
 
@@ -191,13 +192,13 @@ def _elements(launch: Launch, actor: Actor, partners: list[_Partner]) -> tuple[I
     by_program: dict[int, set[tuple[int, int]]] = {}
     for number, partner in enumerate(partners):
         shadow = partner.shadow
-        for group in np.unique(partner.my_hits[:, 1]).tolist():
+        for group in distinct(partner.my_hits[:, 1]).tolist():
             bytes_of = partner.conflict.groups[group] * shadow.granule + (shadow.base - info.data_ptr)
             first, last = bytes_of[:, 0] // actor.size, -(-bytes_of[:, 1] // actor.size)
             of_group[number, group] = _ranges(first, last)
         for program, group in partner.my_hits.tolist():
             by_program.setdefault(program, set()).add((number, group))
-    elements = np.unique(np.concatenate(list(of_group.values())))
+    elements = distinct(np.concatenate(list(of_group.values())))
     size = sum(len(of_group[key]) for keys in by_program.values() for key in keys)
     if size > _MOST_BY_PROGRAM:
         return elements, {}
@@ -207,7 +208,7 @@ def _elements(launch: Launch, actor: Actor, partners: list[_Partner]) -> tuple[I
     for program, row in zip(ids.tolist(), _programs(launch, ids).tolist()):
         keys = frozenset(by_program[program])
         if keys not in shared:
-            shared[keys] = np.unique(np.concatenate([of_group[key] for key in keys]))
+            shared[keys] = distinct(np.concatenate([of_group[key] for key in keys]))
         out[row[0], row[1], row[2]] = shared[keys]
     return elements, out
 
@@ -229,7 +230,7 @@ def _lane_finding(launch: Launch, client: str, faults: LaneFaults) -> Finding:
     first, last = (rows[:, 1] - base) // actor.size, -(-(rows[:, 1] + rows[:, 2] - base) // actor.size)
     known = info is not None and info.is_tensor
     parts = zip(np.split(first, starts[1:]), np.split(last, starts[1:]))
-    by_program = {(int(p[0]), int(p[1]), int(p[2])): np.unique(_ranges(*part)) for p, part in zip(programs, parts)}
+    by_program = {(int(p[0]), int(p[1]), int(p[2])): distinct(_ranges(*part)) for p, part in zip(programs, parts)}
     finding = Finding(
         kind="race",
         message="",
@@ -239,7 +240,7 @@ def _lane_finding(launch: Launch, client: str, faults: LaneFaults) -> Finding:
         location=actor.site.location,
         call_stack=actor.site.call_stack,
         programs=programs,
-        elements=np.unique(_ranges(first, last)) if known else np.zeros(0, np.int64),
+        elements=distinct(_ranges(first, last)) if known else np.zeros(0, np.int64),
         elements_by_program=by_program if known else {},
         launch=launch,
         other={

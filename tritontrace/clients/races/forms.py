@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tritontrace.distinct import distinct
 from tritontrace.engines.ir.values import Compare, Mask, Separable
 
 if TYPE_CHECKING:
@@ -368,7 +369,7 @@ def merge_runs(addresses: Int64s, ids: Int64s, size: int) -> list[Form]:
     if len(breaks) * 2 < len(addresses):
         starts = np.concatenate([np.zeros(1, np.int64), breaks])
         lengths = np.diff(np.append(starts, len(addresses)))
-        kinds = np.unique(lengths)
+        kinds = distinct(lengths)
         if len(kinds) <= _MOST_LENGTHS:
             out = []
             for length in kinds.tolist():

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tritontrace.clients.races.forms import Form
 from tritontrace.clients.races.shadow import Shadow
+from tritontrace.distinct import distinct
 
 if TYPE_CHECKING:
     from tritontrace.clients.races.actors import Actor
@@ -245,7 +246,7 @@ def _united(records: list[Record]) -> list[Record]:
     when = np.minimum.reduceat(when, heads)
     size = records[0].form.size
     out = []
-    for span in np.unique(end - start).tolist():
+    for span in distinct(end - start).tolist():
         chosen = np.flatnonzero(end - start == span)
         unit = size if span % size == 0 else 1
         form = Form(0, who[chosen], unit, None, start[chosen], ((unit, span // unit),))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tritontrace.clients.races.actors import Actor, meet
 from tritontrace.clients.races.ordering import SyncLog
 from tritontrace.clients.races.pieces import Piece
+from tritontrace.distinct import distinct
 
 __all__ = ["Meeting", "meetings"]
 
@@ -38,7 +39,7 @@ class Meeting:
 
 def meetings(piece: Piece, actors: Sequence[Actor], sync: SyncLog | None, wipes: Wipes) -> Iterator[Meeting]:
     """Every pair of actors that meet in the piece."""
-    present = np.unique(piece.actor)
+    present = distinct(piece.actor)
     table = np.zeros((int(present[-1]) + 1,) * 2, np.bool_)
     for a in present:
         for b in present:
@@ -58,7 +59,7 @@ class _Members:
 
     def __init__(self, piece: Piece, actor: int, groups: int) -> None:
         mine = piece.actor == actor
-        both = np.unique(piece.group[mine] << 32 | piece.program[mine])
+        both = distinct(piece.group[mine] << 32 | piece.program[mine])
         self.group, self.program = both >> 32, both & 0xFFFFFFFF
         self.count = np.bincount(self.group, minlength=groups)
         self.first = np.full(groups, -1, np.int64)
@@ -112,7 +113,7 @@ def _with_order(piece: Piece, table: Bools, writes: Bools, sync: SyncLog, wipes:
         bad = ~sync.ordered(program[i], epoch[i], program[j], epoch[j], wipes)
         # Atomics write and yet do not meet each other: the last one does not speak for those before it.
         loose = (writes & ~table.diagonal())[actor]
-        suspicious = np.isin(group, np.unique(np.concatenate([group[i[bad]], group[loose]])))
+        suspicious = np.isin(group, distinct(np.concatenate([group[i[bad]], group[loose]])))
         group, actor, program, epoch = group[suspicious], actor[suspicious], program[suspicious], epoch[suspicious]
         if not len(group):
             return
@@ -128,7 +129,7 @@ def _with_order(piece: Piece, table: Bools, writes: Bools, sync: SyncLog, wipes:
     turned = actor[i] > actor[j]
     i, j = np.where(turned, j, i), np.where(turned, i, j)
     kinds = actor[i] * len(table) + actor[j]
-    for kind in np.unique(kinds).tolist():
+    for kind in distinct(kinds).tolist():
         a, b = divmod(kind, len(table))
         mine = kinds == kind
         left = np.column_stack([program[i[mine]], group[i[mine]]])
@@ -169,5 +170,5 @@ def _neighbours(group: Int64s, actor: Int64s, program: Int64s, table: Bools) -> 
     good = (i >= 0) & (j < len(group))
     i, j = i[good], j[good]
     good = (group[i] == group[j]) & (program[i] != program[j]) & table[actor[i], actor[j]]
-    both = np.unique(i[good] << 32 | j[good])
+    both = distinct(i[good] << 32 | j[good])
     return both >> 32, both & 0xFFFFFFFF

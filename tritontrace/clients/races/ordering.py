@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritontrace.distinct import distinct
+
 __all__ = ["SyncLog"]
 
 Int64s = npt.NDArray[np.int64]
@@ -116,7 +118,7 @@ class SyncLog:
         if last.wrote is None or last.store or last.time <= self._wiped or last.wrote.all():
             return
         fits = np.isin(last.programs, programs) & ~last.wrote & (self._touched[last.programs] == last.time)
-        if not fits.any() or len(np.unique(last.programs)) != len(last.programs):
+        if not fits.any() or len(distinct(last.programs)) != len(last.programs):
             return
         order = np.argsort(programs, kind="stable")
         at = order[np.minimum(np.searchsorted(programs[order], last.programs), len(order) - 1)]
@@ -128,8 +130,8 @@ class SyncLog:
     def addresses(self) -> Int64s:
         """Every address that an operation synchronized on, sorted."""
         if self._addresses is None or self._addresses[0] != len(self.entries):
-            parts = [np.zeros(0, np.int64), *(np.unique(entry.addresses) for entry in self.entries)]
-            self._addresses = len(self.entries), np.unique(np.concatenate(parts))
+            parts = [np.zeros(0, np.int64), *(distinct(entry.addresses) for entry in self.entries)]
+            self._addresses = len(self.entries), distinct(np.concatenate(parts))
         return self._addresses[1]
 
     def ordered(
@@ -149,7 +151,7 @@ class SyncLog:
             return out
         if self._replay is None or self._replay[0] != len(self.entries) or self._replay[1] is not wipes:
             live = [entry for entry in self.entries if len(entry.programs)]
-            members = np.unique(np.concatenate([np.unique(entry.programs) for entry in live])).astype(np.int64)
+            members = distinct(np.concatenate([distinct(entry.programs) for entry in live])).astype(np.int64)
             self._replay = len(self.entries), wipes, _Replay(live, members, self.addresses(), wipes)
         replay = self._replay[2]
         asked = np.flatnonzero(np.isin(source, replay.members) & np.isin(target, replay.members))
@@ -211,7 +213,7 @@ class _Replay:
             lane = self._lane(row, target_epoch[asked])
             out[asked] = (lane >= 0) & (clocks[lane, column[of]] > source_epoch[asked])
             return out
-        column, widest = _columns(sets, np.unique(of))
+        column, widest = _columns(sets, distinct(of))
         width = max(1, _CLOCK_BYTES // (4 * (len(self.members) + self.count)))
         due = self._when(row, target_epoch[asked])
         for start in range(0, widest, width):
@@ -270,7 +272,7 @@ def _columns(sets: Int64s, sources: Int64s) -> tuple[Int64s, int]:
 
 def _sets(rows: list[Int64s], places: list[Int64s], members: int, locations: int) -> Int64s:
     """A number for each member, the same for members that a chain of common addresses connects."""
-    pairs = np.unique(np.concatenate([row * locations + place for row, place in zip(rows, places)]))
+    pairs = distinct(np.concatenate([row * locations + place for row, place in zip(rows, places)]))
     row, place = pairs // locations, pairs % locations
     label = np.arange(members, dtype=np.int64)
     while True:
@@ -313,7 +315,7 @@ def _apply(entry: _Entry, rows: Int64s, places: Int64s, clocks: Any, published: 
         if entry.acquire:
             own[lanes] = np.maximum(own[lanes], before)
         published[at] = np.maximum(before, given[lanes])
-    if len(np.unique(rows)) == len(rows):
+    if len(distinct(rows)) == len(rows):
         clocks[rows] = own
     else:
         np.maximum.at(clocks, rows, own)

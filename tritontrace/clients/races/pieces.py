@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tritontrace.clients.races.log import Record, Region
 from tritontrace.clients.races.windows import Window
+from tritontrace.distinct import distinct
 
 __all__ = ["Piece", "pieces_of"]
 
@@ -106,7 +107,7 @@ def _cut(stretches: list[_Stretches], before: Int64s | None) -> Iterator[Piece]:
     first, last, actor, program, epoch, time = (np.concatenate(arrays) for arrays in zip(*stretches))
     if not len(first):
         return
-    cuts = np.unique(np.concatenate([first, last]))
+    cuts = distinct(np.concatenate([first, last]))
     suspect = np.ones(len(cuts) - 1, np.bool_) if before is None else before[cuts[1:]] > before[cuts[:-1]]
     rank = np.concatenate([np.zeros(1, np.int64), np.cumsum(suspect)])  # pieces before each cut
     left, right = cuts[:-1][suspect], cuts[1:][suspect]
