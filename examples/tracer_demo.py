@@ -40,7 +40,8 @@ def main() -> None:
         elements = (here["addresses"] - info.data_ptr) // info.element_bytes
         lanes = here["mask"] if "mask" in here else slice(None)
         loop = f", iteration {record.iterations[0]}" if record.iterations else ""
-        print(f"  line {record.location.line}{loop}: {record.op} {record.tensor}{elements[lanes].tolist()} = {here['value'][lanes].tolist()}")
+        what = f"{record.op} {record.tensor}{elements[lanes].tolist()} = {here['value'][lanes].tolist()}"
+        print(f"  line {record.location.line}{loop}: {what}")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ _WORTH = 4
 
 
 def alike(event: events.MemoryEvent, rows: Int64s) -> tuple[Int64s, Int64s | None]:
-    """(representatives, label): some of the batch's programs `rows`, in their order, and for each of `rows` the index of the one like it.
+    """(representatives, label): some of the programs `rows`, in their order, and for each of `rows` which of them is like it.
 
     Two programs are alike if they access the same addresses through the same lanes. The label is None where nothing
     is known, and everyone represents itself.
