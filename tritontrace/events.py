@@ -133,6 +133,11 @@ class Event:
         """Enclosing loops, outermost first: (location, 0-based iteration: an int or int64 ``[P]``)."""
         return self.batch.iterations()
 
+    @property
+    def corners(self) -> bool:
+        """True if the programs of the batch are those at the corners of a grid, and stand for all (`Client.by_corners`)."""
+        return bool(getattr(self.batch, "corners", False))
+
     def __len__(self) -> int:
         return len(self.batch)
 

@@ -83,6 +83,11 @@ class Client:
     """True if what the client finds in a dry run depends on nothing but the launch's arguments: an identical launch then
     gets the same findings without being analysed again."""
 
+    by_corners: bool = False
+    """True if the client can tell from the programs at the corners of the grid what it wants to know of all, where accesses are
+    affine in the program ids. In a dry run in which all clients can, the events of these programs come first, with
+    `Event.corners` set, and no others come unless one of the clients is still `undecided`; then those of all programs do."""
+
     analyses_all_configs: ClassVar[bool] = False
     """True to have every config of an autotuned kernel run under this client (on copies of the tensors)."""
 
@@ -114,6 +119,10 @@ class Client:
 
     def post_run_callback(self, launch: Launch) -> None:
         """Called when every program of the grid has run to its end."""
+
+    def undecided(self) -> bool:
+        """Whether the events of all programs are wanted; asked after those of the corners (see `by_corners`)."""
+        return True
 
     def finalize(self) -> list[Any]:
         """The records of this launch: they become ``launch.records[name]``; each `Finding` also a launch's finding."""
@@ -247,6 +256,12 @@ class ClientManager:
     def post_run(self) -> None:
         """Tells every client that the grid has run, also after one of them raised."""
         _each(self.members, lambda member: member.call("post_run_callback", member.launch), "telling", "of the end")
+
+    def by_corners(self) -> Callable[[], bool] | None:
+        """What tells whether any client is undecided after the corners' events; None if not all can do with these."""
+        if not self.members or not all(member.client.by_corners for member in self.members):
+            return None
+        return lambda: any(member.call("undecided") for member in self.members)
 
     def is_from_client(self, error: BaseException | None) -> bool:
         """True if one of the clients raised exactly this exception."""

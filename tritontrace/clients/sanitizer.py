@@ -13,6 +13,7 @@ from tritontrace import events
 from tritontrace.clients.alike import alike, members_of
 from tritontrace.clients.base import Client, OpCallbacks
 from tritontrace.clients.bounds import active_bounds
+from tritontrace.clients.corners import Corners
 from tritontrace.clients.extents import Extent
 from tritontrace.clients.faults import Faults
 from tritontrace.clients.undefined import UndefinedLanes
@@ -78,6 +79,9 @@ class Sanitizer(Client):
         self.instruments = frozenset({UNDEFINED}) if undefined else frozenset()
         self.watches_torch = uninitialized
         self.repeatable = dry_run and not uninitialized and type(self) is Sanitizer
+        self.by_corners = self.repeatable
+        self._open = False
+        self._corners: Corners | None = None
         self._launch: Launch | None = None
         self._extents: dict[str, Extent | None] = {}
         self._faults: dict[tuple[int, str | None], Faults] = {}
@@ -88,6 +92,7 @@ class Sanitizer(Client):
         """A fresh sanitizer with the same settings: launches may run at once."""
         fresh = copy.copy(self)  # not a call of the class: a subclass may be made differently
         fresh._launch = launch
+        fresh._open, fresh._corners = False, None
         fresh._extents = {}
         fresh._faults = {}
         fresh._undefined = UndefinedLanes()
@@ -107,8 +112,18 @@ class Sanitizer(Client):
                 return OpCallbacks(before=self._check_read)
             return OpCallbacks(before=self._check_read if op is events.Atomic else self._check, after=self._unwritten.wrote)
         if op is events.UndefinedUse and self.instruments:
-            return OpCallbacks(before=self._undefined.add)
+            return OpCallbacks(before=self._use_undefined)
         return None
+
+    def undecided(self) -> bool:
+        """Whether the corners of the grid did not tell that all its programs are clean."""
+        return self._open
+
+    def _use_undefined(self, event: events.UndefinedUse) -> None:
+        if event.corners:
+            self._open = True
+        else:
+            self._undefined.add(event)
 
     def finalize(self) -> list[Finding]:
         """One finding per access site and tensor."""
@@ -128,6 +143,9 @@ class Sanitizer(Client):
         self._unwritten.read(event)
 
     def _check(self, event: events.MemoryEvent) -> None:
+        if event.corners:
+            self._check_corners(event)
+            return
         # The site says what the pointer comes from for certain; the event's tensor may be a guess by its address.
         extent = self._extent(event.site.parameter)
         if extent is None:
@@ -169,6 +187,20 @@ class Sanitizer(Client):
             if outside.any():
                 groups = None if members is None else members[start : start + step]
                 self._record(event, rows, np.broadcast_to(addresses, outside.shape), outside, event.site.parameter, groups)
+
+    def _check_corners(self, event: events.MemoryEvent) -> None:
+        """Proves that the access is clean in all programs of the grid, or asks to see them all."""
+        if self._open:
+            return
+        extent = self._extent(event.site.parameter)
+        if extent is not None and extent.dense:
+            if self._corners is None:
+                self._corners = Corners(event)
+            first, last = extent.first, extent.last - event.element_bytes
+            reach = self._corners.reach(event, first, last)
+            if reach is not None and (reach[0] > reach[1] or (first <= reach[0] and reach[1] <= last)):
+                return
+        self._open = True
 
     def _beyond(self, event: events.MemoryEvent, suspects: Int64s, known: int, extent: Extent) -> Int64s:
         """Those of `suspects` (of the `known` programs that the bounds tell apart) whose active lanes leave `extent`."""

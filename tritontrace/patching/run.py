@@ -51,6 +51,7 @@ def patch_run(manager: ClientManager, kernel: str | None = None) -> Iterator[Lau
         for member in manager.members:
             registration.register(member)
         registration.install(hooks)
+        hooks.undecided = manager.by_corners()
     try:
         yield hooks
     finally:
@@ -60,7 +61,7 @@ def patch_run(manager: ClientManager, kernel: str | None = None) -> Iterator[Lau
 def _empty(hooks: LaunchHooks) -> None:
     hooks.before, hooks.after, hooks.replace = {}, {}, {}
     hooks.loop_before = hooks.loop_iteration = hooks.loop_after = ()
-    hooks.loop_override = None
+    hooks.loop_override = hooks.undecided = None
 
 
 class _Registration:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tritontrace.engines.base import DryForm, Order
+from tritontrace.engines.ir.affine import corner_programs
 from tritontrace.engines.ir.frontend import compile_options
 from tritontrace.engines.ir.program import Program, compile_program
 from tritontrace.engines.ir.runtime import Frame, MemorySite, Runtime
@@ -170,7 +171,16 @@ class IREngine:
             rt.raise_out_of_bounds()
 
     def _execute(self, program: Program, rt: Runtime, arguments: list[Any], run: EngineRun, elements: int) -> None:
-        frames = _chunks(rt, max(1, elements // program.max_block), run.programs, run.order)
+        if program.by_corners and run.dry and run.hooks.undecided is not None and run.programs is None and run.order is None:
+            rt.corners = True
+            self._enter(program, rt, arguments, [rt.frame(corner_programs(rt.grid))])
+            rt.corners = False
+            rt.steps = 0
+            if not run.hooks.undecided():
+                return
+        self._enter(program, rt, arguments, _chunks(rt, max(1, elements // program.max_block), run.programs, run.order))
+
+    def _enter(self, program: Program, rt: Runtime, arguments: list[Any], frames: Iterable[Frame]) -> None:
         if program.entry is not None:
             entry = program.entry
             for frame in frames:

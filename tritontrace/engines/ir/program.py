@@ -13,6 +13,7 @@ import numpy as np
 from tritontrace.engines import asm
 from tritontrace.engines.base import ARITHMETIC, LINES, OPERATIONS, OVERFLOW, SHADOW, UNDEFINED
 from tritontrace.engines.ir import compute_ops, numerics, scaled, schedule
+from tritontrace.engines.ir.affine import by_corners
 from tritontrace.engines.ir.codegen import LAZY_OPS, Emitter, Lines, Scope, seed_block_roots
 from tritontrace.engines.ir.definedness import track
 from tritontrace.engines.ir.descriptors import Descriptor
@@ -52,6 +53,7 @@ class Program:
     `sites` are its memory operations, `accesses` those that are really made. In a slice, `reads` are the loads whose data
     decides addresses, masks or control flow, and `acts` is True if an atomic's result does, so that nothing less than
     executing the kernel tells what it accesses.
+    `by_corners`: the corners of the grid tell of all its accesses (`affine.by_corners`).
     `options` are the compile options that the lowering depended on.
     """
 
@@ -72,6 +74,7 @@ class Program:
     acts: bool
     options: dict[str, Any]
     assembly: list[AsmSite]
+    by_corners: bool = False
 
     def serves(self, options: Any) -> bool:
         """Whether lowering with `options` would give this very program, all else being equal."""
@@ -166,6 +169,7 @@ def compile_program(bound: BoundLaunch, *, sliced: bool = False, instruments: fr
     program = _write(bound, lowered, module)
     if sliced:
         program.max_block = widest(module, LAZY_OPS)
+        program.by_corners = by_corners(module.functions[lowered.entry])
     return program
 
 

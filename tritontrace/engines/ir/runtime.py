@@ -105,7 +105,8 @@ class DenseMask:
 class Runtime:
     """One launch while it runs. One thread uses it.
 
-    `writes` counts changes of memory (waiting programs are retried when it moves), `steps` loop iterations.
+    `corners`: the programs that run stand for all of the grid. `writes` counts changes of memory (waiting programs are
+    retried when it moves), `steps` loop iterations.
     `roots` maps a pointer parameter to the allocation that its argument lies in, or to None if the argument has no memory; a
     parameter that is not there points anywhere. `failure` is the exception that a client's hook
     raised, so that it can be told from the kernel's own. `undefined` has for each load whose undefined lanes are followed the
@@ -124,6 +125,7 @@ class Runtime:
         self.prints = writer_for(run.options.get("prints"))
         self.writes = 0
         self.steps = 0
+        self.corners = False
         self.failure: BaseException | None = None
         self.undefined: dict[int, tuple[Any, Any]] = {}
         self.executed: set[int] = set()
@@ -267,6 +269,11 @@ class Frame:
     def inside(self, location: SourceLocation | None, iteration: Any) -> Frame:
         """The same batch, one loop deeper."""
         return Frame(self.rt, self.lanes, self.ids, (*self.loops, (location, iteration)))
+
+    @property
+    def corners(self) -> bool:
+        """Whether the programs stand for all of the grid."""
+        return self.rt.corners
 
     def program_ids(self) -> Any:
         """int32 ``[P, 3]``."""
