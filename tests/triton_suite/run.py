@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from tests.triton_suite import listed
+from tests.triton_suite import listed, page
 from tests.triton_suite.processes import Outcome, Runner
 
 LANGUAGE = (
@@ -54,7 +54,11 @@ def main(arguments: list[str]) -> int:
     files = [file for file in FILES if _chosen(file, options.files) and (runner.tests / file).exists()]
     if not files:
         raise SystemExit(f"no test files of Triton's below {runner.tests}")
-    ids = [test for test in runner.collect(files) if fnmatch.fnmatchcase(test, options.tests.replace("[", "[[]"))]
+    collected = runner.collect(files)
+    uncollected = sorted(file.removeprefix("unit/") for file in set(files) - {test.split("::", 1)[0] for test in collected})
+    if uncollected:
+        console.print(f"not collected (see {runner.folder / 'collect.log'}): {', '.join(uncollected)}", soft_wrap=True)
+    ids = [test for test in collected if fnmatch.fnmatchcase(test, options.tests.replace("[", "[[]"))]
     ids = ids[:: options.every]
     console.print(f"{len(ids)} tests of {len(files)} files")
 
@@ -82,7 +86,7 @@ def main(arguments: list[str]) -> int:
     rows, failing = count(ids, interpreter, ours, entries)
     _print(console, rows, failing, ours, options.show)
     if options.write is not None:
-        options.write.write_text(markdown(rows))
+        page.write(options.write, page.section(markdown(rows), uncollected, entries))
     return 1 if failing else 0
 
 
@@ -131,7 +135,7 @@ def count(
     return list(rows.values()), failing
 
 
-COLUMNS = ("file", "tests", "interpreter passes", "of these ours", "listed", "fail", "ours only", "seconds", "ours")
+COLUMNS = ("file", "tests", "interpreter passes", "of these ours", "listed", "fail", "ours only", "interpreter s", "ours s")
 
 
 def _cells(row: Row) -> list[str]:
@@ -192,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ours-first", action="store_true", help="no table: the interpreter runs only what fails here")
     parser.add_argument("--as-gpu", action="store_true", help="tests take a GPU's way wherever they choose")
     parser.add_argument("--show", type=int, default=2, help="failures to show of each test function")
-    parser.add_argument("--write", type=Path, help="write the table here, as Markdown")
+    parser.add_argument("--write", type=Path, help="write the table into this page, between its marks")
     return parser
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.triton_suite import listed, run
+from tests.triton_suite import listed, page, run
 from tests.triton_suite.processes import Outcome, Runner
 
 CONFTEST = """
@@ -140,3 +140,21 @@ def test_a_checkout_without_tests_is_refused(tmp_path: Path) -> None:
 def test_counts_of_nothing_run() -> None:
     rows, failing = run.count(["unit/a.py::t"], {"unit/a.py::t": Outcome("passed")}, {}, [])
     assert failing == ["unit/a.py::t"] and rows[0].fails == 1
+
+
+def test_the_page_keeps_what_is_outside_its_marks(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(f"# Words\n\n{page.BEGIN}\nold\n{page.END}\n\nmore words\n")
+    entries = [listed.Entry("differs", ("language/test_core.py::test_x[*]",), "it asks for the interpreter's class")]
+    page.write(path, page.section("| a |\n", ["language/test_gone.py"], entries))
+    text = path.read_text()
+    assert text.startswith("# Words\n") and text.endswith("more words\n") and "old" not in text
+    assert "| a |" in text and "language/test_gone.py" in text
+    assert "`language/test_core.py::test_x[*]`: it asks for the interpreter's class" in text and "Asked as on a GPU" not in text
+
+    path.write_text("a page without marks\n")
+    with pytest.raises(SystemExit, match="lacks the lines"):
+        page.write(path, "text")
+    assert path.read_text() == "a page without marks\n"
+    page.write(tmp_path / "new.md", "text")
+    assert (tmp_path / "new.md").read_text() == f"{page.BEGIN}\ntext\n{page.END}\n"
