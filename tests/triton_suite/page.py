@@ -16,7 +16,8 @@ def section(table: str, uncollected: list[str], entries: list[listed.Entry]) -> 
     versions = f"triton {version('triton')}, torch {version('torch')}, Python {platform.python_version()}"
     parts = [f"{versions}:", table.strip()]
     if uncollected:
-        parts.append(f"Not collected where this was made (a GPU, or a package that they import, is missing): {', '.join(uncollected)}.")
+        why = "a GPU, or a package that they import, is missing"
+        parts.append(f"Not collected where this was made ({why}): {', '.join(uncollected)}.")
     for kind, words in (("gpu", "Asked as on a GPU:"), ("differs", "May fail:")):
         mine = [entry for entry in entries if entry.kind == kind]
         if mine:
