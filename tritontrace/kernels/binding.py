@@ -146,6 +146,8 @@ def _amd_resources(assembly: str) -> tuple[int, int]:
 
 
 _compiled: WeakIdentityMap[dict[Hashable, OfflineKernel]] = WeakIdentityMap()
+_handed_out: WeakIdentityMap[dict[Hashable, tuple[OfflineKernel, Any, Any, Any]]] = WeakIdentityMap()
+"""The same, by what can be told of a request without Triton's specialization."""
 
 
 def real_compile(jit_fn: Any, bound: BoundLaunch | CompileRequest, target: Target | None = None) -> OfflineKernel:
@@ -161,6 +163,11 @@ def real_compile(jit_fn: Any, bound: BoundLaunch | CompileRequest, target: Targe
     if request is None:
         request = CompileRequest.of(bound, target) if isinstance(bound, BoundLaunch) else bound
     kernel = compat.unwrap(jit_fn)
+    alike = _specialization(request)
+    if alike is not None:
+        found = _handed_out.get_or_create(kernel, dict).get(alike)
+        if found is not None:
+            return _copy(kernel, *found)
     world = ShadowWorld(request.target, tritons_locations=True)
     function = world.shadow(kernel)
     backend = backend_for(request.target)
@@ -176,10 +183,36 @@ def real_compile(jit_fn: Any, bound: BoundLaunch | CompileRequest, target: Targe
         compiled.__class__ = OfflineKernel
         compiled.src = None  # it leads to the kernel, which must not be kept alive by what is remembered about it
         compiled = known.setdefault(key, compiled)
-    # Each caller gets an object of its own: loading it on a device writes to it.
+    if alike is not None:
+        _handed_out.get_or_create(kernel, dict)[alike] = (compiled, signature, constants, attributes)
+    return _copy(kernel, compiled, signature, constants, attributes)
+
+
+def _copy(kernel: Any, compiled: OfflineKernel, signature: Any, constants: Any, attributes: Any) -> OfflineKernel:
+    """An object of the caller's own: loading it on a device writes to it."""
     handed_out: OfflineKernel = copy.copy(compiled)
     handed_out.src = compat.ASTSource(kernel, signature, constants, attributes)
     return handed_out
+
+
+def _specialization(request: CompileRequest) -> Hashable | None:
+    """What two requests that compile to the same have in common, without asking Triton; None if that is not plain to see."""
+    parts: list[Any] = [request.target, request.key, tuple(sorted(request.options.items(), key=lambda item: item[0]))]
+    for value in request.values.values():
+        kind = type(value)
+        if kind is _TensorStandIn:
+            parts.append((str(value.dtype), value.data_ptr() % 16, value.ptr_range() < 2**31))
+        elif kind is int:
+            parts.append((value % 16, value == 1, value.bit_length()))
+        elif kind in (float, bool, str) or value is None:
+            parts.append(value)
+        else:
+            return None
+    try:
+        hash(found := tuple(parts))
+    except TypeError:
+        return None
+    return found
 
 
 def _specialize(function: Any, backend: Any, request: CompileRequest) -> tuple[Any, dict[str, Any], dict[Any, Any], Any]:

@@ -65,11 +65,13 @@ def _facts(launch: Launch, profile: Profile) -> Iterator[tuple[str, str]]:
     )
     units = ", ".join(f"{_number(count)} {unit.replace('_', ' ')}" for unit, count in profile.flops.items())
     yield "flops", f"{_number(profile.total_flops)}: {units}" if units else "none"
-    yield "intensity", f"{profile.intensity:.3g} flops per distinct byte, {profile.uncached_intensity:.3g} without any cache"
+    if units:
+        yield "intensity", f"{profile.intensity:.3g} flops per distinct byte, {profile.uncached_intensity:.3g} without any cache"
     roof = profile.roofline
     if roof is not None:
         times = ", ".join(f"{name.replace('_', ' ')} {_time(value)}" for name, value in roof.seconds.items())
-        bound = f"bound by {roof.bound.replace('_', ' ')} on {roof.device} (ridge at {roof.ridge:.3g})"
+        ridge = f" (ridge at {roof.ridge:.3g})" if units else ""
+        bound = f"bound by {roof.bound.replace('_', ' ')} on {roof.device}{ridge}"
         yield "roofline", f"{bound}; least times: {times}"
     for loop in profile.loops:
         where = f"line {loop.location.line}" if loop.location else "a loop"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Any
 
 from tritontrace.clients.profiling.devices import Occupancy, occupancy
@@ -237,4 +237,4 @@ def _instruction(line: str) -> Iterator[tuple[str, str, int | None]]:
 
 def _same_file(a: str | None, b: str) -> bool:
     # Compilers shorten and join paths; the names of the files decide.
-    return a is not None and (a == b or PurePath(a).name == PurePath(b).name)
+    return a is not None and (a == b or os.path.basename(a) == os.path.basename(b))

@@ -85,8 +85,10 @@ class SiteCounter:
                 return
         else:
             self.masked = True
-        if type(pointer) is Separable and (mask is None or type(mask) is Mask) and self.kind != "atomic":
+        if type(pointer) is Separable and (mask is None or type(mask) is Mask):
             parts = separable_parts(pointer, mask, self.site.block, programs, self.element_bytes)
+            if parts is not None and self.kind == "atomic":
+                parts = self._injective(list(parts))
             if parts is not None:
                 self._add_parts(parts)
                 return
@@ -107,6 +109,23 @@ class SiteCounter:
                 self._add_part(part)
             else:
                 self._add_rows(part.starts, part.length, part.lanes * part.weight, part.weight)
+
+    def _injective(self, parts: list[Part | Rows]) -> list[Part | Rows] | None:
+        """`parts`, if in each of them every lane of a program has an element of its own; counts their hits then."""
+        hits: list[tuple[Any, Any]] = []
+        for part in parts:
+            if not isinstance(part, Part):
+                return None
+            runs = runs_of(self._cache, part.terms, part.length)
+            if part.lanes * self.element_bytes != runs.distinct:
+                return None
+            bases, counts = np.unique(part.bases, return_counts=True)
+            elements = (runs.starts[:, None] + np.arange(0, runs.length, self.element_bytes)).reshape(-1)
+            for count in np.unique(counts).tolist():
+                hits.append(((bases[counts == count][:, None] + elements).reshape(-1), count * part.weight))
+        for addresses, weight in hits:
+            self._contend(addresses, weight)
+        return parts
 
     def _add_part(self, part: Part) -> None:
         runs = runs_of(self._cache, part.terms, part.length)
