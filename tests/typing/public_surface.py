@@ -10,7 +10,7 @@ import numpy.typing as npt
 from typing_extensions import assert_type
 
 import tritontrace
-from tritontrace import Client, Finding, Launch, LoopCallbacks, OpCallbacks, Sanitizer, Session, Tracer, events
+from tritontrace import Client, Finding, Launch, LoopCallbacks, OpCallbacks, Profiler, Sanitizer, Session, Tracer, events
 
 
 def sessions(kernel: Any, grid: tuple[int, ...]) -> None:
@@ -25,6 +25,8 @@ def sessions(kernel: Any, grid: tuple[int, ...]) -> None:
     tritontrace.session(on_finding="sometimes")  # type: ignore[arg-type]
     tritontrace.session(scope="thread")  # type: ignore[arg-type]
     Sanitizer(bounds="tensor")  # type: ignore[arg-type]
+    Profiler(programs=[(0,), (1, 2)], target="cuda:90", compile=False)
+    Profiler(programs=3)  # type: ignore[arg-type]
 
 
 @tritontrace.session(clients=["sanitizer"])
