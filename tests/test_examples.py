@@ -23,6 +23,9 @@ def test_an_example_runs(example: Path) -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for shown in re.findall(rf"\$ python examples/{example.name}\n(.*?)```", page.read_text(), flags=re.S):
             assert _plain(shown) == _plain(done.stdout), f"{page.name} shows something else"
+        parts = rf"Part of what `examples/{example.name}` prints\b[^\n]*\n\n```text\n(.*?)```"
+        for shown in re.findall(parts, page.read_text(), flags=re.S):
+            assert f" {' '.join(_plain(shown))} " in f" {' '.join(_plain(done.stdout))} ", f"{page.name} shows something else"
 
 
 def _plain(text: str) -> list[str]:

@@ -18,6 +18,7 @@ import triton.language as tl
 import wrapt
 from triton.compiler import ASTSource, CompiledKernel
 
+from tritontrace.kernels import binding
 from tritontrace.kernels.arguments import bind
 from tritontrace.kernels.binding import real_compile
 from tritontrace.kernels.compiled import CompiledLaunch, compile_offline
@@ -135,6 +136,123 @@ def test_traced_helpers_compile_for_real(way: str, target: Target) -> None:
     assert ("ptx" if target is CUDA else "amdgcn") in compiled.asm
     assert compiled.n_regs > 0 and compiled.n_spills == 0
     assert compiled.src.fn is kernel
+
+
+FACTOR = tl.constexpr(2)
+
+
+@triton.jit
+def _by_factor(x):
+    return x * FACTOR
+
+
+@triton.jit
+def reads_a_global(x_ptr):
+    tl.store(x_ptr, _by_factor(tl.load(x_ptr)))
+
+
+@pytest.mark.parametrize("on_disk", [False, True], ids=["compiled", "from Triton's cache"])
+def test_a_compile_is_not_remembered_past_the_globals_it_was_made_with(monkeypatch: pytest.MonkeyPatch, on_disk: bool) -> None:
+    def compiled() -> str:
+        return str(real_compile(kernel, bind(kernel, (torch.ones(4, dtype=torch.int32),), {}, CUDA)).asm["ttir"])
+
+    kernel = triton.jit(reads_a_global.fn)
+    if on_disk:  # by another object of the same source: what is remembered goes with the object
+        compiled()
+        kernel = triton.jit(reads_a_global.fn)
+    before = compiled()
+    assert compiled() == before and "dense<2>" in before.replace("arith.constant 2 :", "dense<2>")
+    monkeypatch.setitem(globals(), "FACTOR", tl.constexpr(5))
+    after = compiled()
+    assert "arith.constant 5 :" in after and "arith.constant 2 :" not in after
+    monkeypatch.undo()
+    assert compiled() == before
+
+
+def test_an_edited_kernel_is_compiled_again() -> None:
+    kernel = triton.jit(reads_a_global.fn)
+    bound = bind(kernel, (torch.ones(4),), {}, CUDA)
+    assert "tt.store" in real_compile(kernel, bound).asm["ttir"]
+    source = "def reads_a_global(x_ptr):\n    tl.atomic_add(x_ptr, 1)\n"
+    kernel._unsafe_update_src(source)
+    text = real_compile(kernel, bind(kernel, (torch.ones(4),), {}, CUDA)).asm["ttir"]
+    assert "tt.atomic_rmw" in text and "tt.store" not in text
+
+
+@triton.jit
+def stores_constants(x_ptr, a: tl.constexpr, b: tl.constexpr, kind: tl.constexpr):
+    tl.store(x_ptr, tl.full((), a, tl.float32) + b)
+    tl.store(x_ptr + 1, tl.full((), 1, kind))
+
+
+@pytest.mark.parametrize(
+    "one, other", [((0.0, 1), (-0.0, 1)), ((1.0, 1), (1.0, 1.0)), ((1.0, True), (1.0, 1)), ((1.0, 1.0), (True, 1.0))]
+)
+def test_constants_that_are_equal_and_not_the_same_are_told_apart(one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
+    x = torch.ones(4)
+
+    def of(kernel: Any, constants: tuple[Any, Any]) -> str:
+        return str(real_compile(kernel, bind(kernel, (x, *constants, tl.float32), {}, CUDA)).asm["ttir"])
+
+    kernel = triton.jit(stores_constants.fn)
+    of(kernel, one)
+    assert of(kernel, other) == of(triton.jit(stores_constants.fn), other)
+
+
+@triton.jit
+def takes_numbers(x_ptr, n, factor, wanted: tl.constexpr):
+    tl.store(x_ptr + n, factor * wanted)
+
+
+def _remembered(kernel: Any) -> tuple[int, int]:
+    known = binding._compiles.get(kernel)
+    assert known is not None
+    return len(known.by_source), len(known.by_request)
+
+
+def test_what_is_remembered_does_not_grow_with_the_values_of_a_kernel() -> None:
+    kernel = triton.jit(takes_numbers.fn)
+    memory = torch.ones(1000)
+    for n in range(2, 60):
+        x = memory[n:]
+        real_compile(kernel, bind(kernel, (x, n, n / 7), {"wanted": float("nan")}, CUDA))
+    # 16 divides both the address and n, the address alone (where n is a multiple of 4), or neither.
+    assert _remembered(kernel) == (3, 3)
+
+
+def test_the_request_tells_apart_what_triton_specializes_on() -> None:
+    x = torch.ones(64)
+    calls: list[tuple[Any, ...]] = [
+        (x, 2),
+        (x[1:], 2),
+        (x, 16),
+        (x, 1),
+        (x, 2**40),
+        (x, 2**31),
+        (x, -(2**31)),
+        (x.half(), 2),
+        (x, 2),
+    ]
+    for target in (CUDA, HIP):
+        kernel = triton.jit(takes_numbers.fn)
+        for call in calls:
+            bound = bind(kernel, (*call, 0.5), {"wanted": 2.0}, target)
+            fresh = triton.jit(takes_numbers.fn)
+            known = real_compile(kernel, bound)
+            alone = real_compile(fresh, bind(fresh, (*call, 0.5), {"wanted": 2.0}, target))
+            assert known.asm["ttir"] == alone.asm["ttir"] and known.hash == alone.hash
+        assert _remembered(kernel)[0] == 6  # both i64 that 16 divides are one, -2**31 is as 16, and the last is as the first
+        known = real_compile(kernel, bound)
+        for options in ({"num_warps": 2}, {"num_warps": 8}, {"num_warps": 2}):
+            chosen = real_compile(kernel, bind(kernel, (x, 2, 0.5), {"wanted": 2.0, **options}, target))
+            assert chosen.metadata.num_warps == options["num_warps"]
+
+
+def test_tensors_past_two_gigabytes_have_a_compile_of_their_own_on_amd() -> None:
+    kernel = triton.jit(takes_numbers.fn)
+    small, large = torch.empty(4), torch.empty(2**29 + 4, device="meta")
+    texts = [real_compile(kernel, bind(kernel, (t, 2, 0.5), {"wanted": 2.0}, HIP)).asm["ttir"] for t in (small, large, small)]
+    assert "tt.pointer_range = 32" in texts[0] and "tt.pointer_range" not in texts[1] and texts[2] == texts[0]
 
 
 def test_the_compile_is_tritons_own() -> None:

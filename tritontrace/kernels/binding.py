@@ -27,6 +27,7 @@ from tritontrace.kernels import compat
 from tritontrace.kernels.arguments import BoundLaunch
 from tritontrace.kernels.constants import hide_functions, reveal_functions
 from tritontrace.kernels.targets import Target, backend_for
+from tritontrace.kernels.watched import GlobalsWatch
 from tritontrace.kernels.weak import WeakIdentityMap
 
 __all__ = ["CompileRequest", "OfflineKernel", "real_compile"]
@@ -145,9 +146,28 @@ def _amd_resources(assembly: str) -> tuple[int, int]:
     return counts.get("vgpr_count", 0), counts.get("vgpr_spill_count", 0)
 
 
-_compiled: WeakIdentityMap[dict[Hashable, OfflineKernel]] = WeakIdentityMap()
-_handed_out: WeakIdentityMap[dict[Hashable, tuple[OfflineKernel, Any, Any, Any]]] = WeakIdentityMap()
-"""The same, by what can be told of a request without Triton's specialization."""
+_Handed = tuple[OfflineKernel, Any, Any, Any]
+
+
+class _Compiles:
+    """The compiles of one kernel.
+
+    `by_source` has them by Triton's own specialization, `by_request` by what can be told of a request without it, which is
+    coarser in nothing (see `_alike`). Both hold for the globals that the kernel was compiled with.
+    """
+
+    def __init__(self) -> None:
+        self.by_source: dict[Hashable, OfflineKernel] = {}
+        self.by_request: dict[Hashable, _Handed] = {}
+        self.globals = GlobalsWatch()
+
+    def forget_old(self) -> None:
+        """Forget all if a global has another value now: Triton would refuse to launch; asked for a compile, make it."""
+        if self.globals.changed() is not None:
+            self.by_source, self.by_request, self.globals = {}, {}, GlobalsWatch()
+
+
+_compiles: WeakIdentityMap[_Compiles] = WeakIdentityMap()
 
 
 def real_compile(jit_fn: Any, bound: BoundLaunch | CompileRequest, target: Target | None = None) -> OfflineKernel:
@@ -163,28 +183,30 @@ def real_compile(jit_fn: Any, bound: BoundLaunch | CompileRequest, target: Targe
     if request is None:
         request = CompileRequest.of(bound, target) if isinstance(bound, BoundLaunch) else bound
     kernel = compat.unwrap(jit_fn)
-    alike = _specialization(request)
-    if alike is not None:
-        found = _handed_out.get_or_create(kernel, dict).get(alike)
-        if found is not None:
-            return _copy(kernel, *found)
+    known = _compiles.get_or_create(kernel, _Compiles)
+    known.forget_old()
+    by_source, by_request = known.by_source, known.by_request
+    backend = backend_for(request.target)
+    alike = _alike(request, backend)
+    if alike is not None and (found := by_request.get(alike)) is not None:
+        return _copy(kernel, *found)
     world = ShadowWorld(request.target, tritons_locations=True)
     function = world.shadow(kernel)
-    backend = backend_for(request.target)
     options, signature, constants, attributes = _specialize(function, backend, request)
     constants = {path: reveal_functions(value) for path, value in constants.items()}
-    known = _compiled.get_or_create(kernel, dict)
-    key = (request.target, request.key, str(attributes), str(options))
-    compiled = known.get(key)
+    key = (request.target, request.key, str(attributes), str(options), _environment())
+    compiled = by_source.get(key)
     if compiled is None:
         shadows = {path: world.shadow(value) for path, value in constants.items()}
         source = _ShadowSource(function, signature, shadows, attributes)
         compiled = compat.compile_source(source, target=request.target.gpu_target, options=vars(options))
         compiled.__class__ = OfflineKernel
         compiled.src = None  # it leads to the kernel, which must not be kept alive by what is remembered about it
-        compiled = known.setdefault(key, compiled)
+        world.record_dependencies(function)
+        known.globals.add(world.used_globals)
+        compiled = by_source.setdefault(key, compiled)
     if alike is not None:
-        _handed_out.get_or_create(kernel, dict)[alike] = (compiled, signature, constants, attributes)
+        by_request[alike] = (compiled, signature, constants, attributes)
     return _copy(kernel, compiled, signature, constants, attributes)
 
 
@@ -195,24 +217,32 @@ def _copy(kernel: Any, compiled: OfflineKernel, signature: Any, constants: Any, 
     return handed_out
 
 
-def _specialization(request: CompileRequest) -> Hashable | None:
-    """What two requests that compile to the same have in common, without asking Triton; None if that is not plain to see."""
-    parts: list[Any] = [request.target, request.key, tuple(sorted(request.options.items(), key=lambda item: item[0]))]
+def _environment() -> Hashable:
+    """The environment variables that Triton's compiler reads itself."""
+    return tuple(sorted(compat.compiler_environment().items()))
+
+
+_WITHOUT_ALIGNMENT = frozenset({float, bool, str, type(None), compat.dtype, torch.dtype})
+
+
+def _alike(request: CompileRequest, backend: Any) -> Hashable | None:
+    """Equal for requests that compile to the same, made without Triton's specialization; None where that is not plain to see.
+
+    The request's key has the kernel's source, the types and the compile-time values. What Triton specializes on besides is
+    the alignment of addresses and integers and, on AMD, whether a tensor is small enough for buffer instructions.
+    """
+    facts: list[bool] = []
     for value in request.values.values():
         kind = type(value)
         if kind is _TensorStandIn:
-            parts.append((str(value.dtype), value.data_ptr() % 16, value.ptr_range() < 2**31))
+            facts += (value.data_ptr() % 16 == 0, value.ptr_range() < 2**31)
         elif kind is int:
-            parts.append((value % 16, value == 1, value.bit_length()))
-        elif kind in (float, bool, str) or value is None:
-            parts.append(value)
-        else:
+            facts.append(value % 16 == 0)
+        elif kind not in _WITHOUT_ALIGNMENT:
             return None
-    try:
-        hash(found := tuple(parts))
-    except TypeError:
-        return None
-    return found
+    # The options with all that knobs add to them; the knob does not count among options.
+    options = str(backend.parse_options(request.options))
+    return request.target, request.key, options, tuple(facts), _environment(), bool(triton.knobs.amd.use_buffer_ops)
 
 
 def _specialize(function: Any, backend: Any, request: CompileRequest) -> tuple[Any, dict[str, Any], dict[Any, Any], Any]:

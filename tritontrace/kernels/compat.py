@@ -41,6 +41,7 @@ __all__ = [
     "TensorWrapper",
     "UnsupportedLanguageConstruct",
     "compile_source",
+    "compiler_environment",
     "constexpr",
     "constexpr_value",
     "create_binder",
@@ -80,6 +81,7 @@ create_binder: Callable[..., Any] = take("triton.runtime.jit.create_function_fro
 specialize: Callable[..., Any] = take("triton.runtime.jit.native_specialize_impl")
 CompiledKernel: Any = take("triton.compiler.compiler.CompiledKernel")
 DependenciesFinder: Any = take("triton.runtime.jit.DependenciesFinder")
+compiler_environment: Callable[[], dict[str, str]] = take("triton._C.libtriton.get_cache_invalidating_env_vars")
 compile_source: Callable[..., Any] = take("triton.compiler.compiler.compile")
 filter_traceback: Callable[[BaseException], None] = take("triton.compiler.compiler.filter_traceback")
 ASTSource: Any = take("triton.compiler.compiler.ASTSource")

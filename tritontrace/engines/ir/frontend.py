@@ -12,18 +12,17 @@ every fp8 type, and a `tl.dot` of any size.
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tritontrace.engines.ir import fp8e4b15, recursion, shadows
-from tritontrace.engines.ir.shadows import ShadowWorld, UsedGlobal, ast_to_ttir
+from tritontrace.engines.ir.shadows import ShadowWorld, ast_to_ttir
 from tritontrace.errors import UntraceableLaunchError
-from tritontrace.forking import fork_safe
 from tritontrace.kernels import compat
 from tritontrace.kernels.arguments import BoundLaunch
 from tritontrace.kernels.targets import backend_for
+from tritontrace.kernels.watched import GlobalsWatch
 from tritontrace.kernels.weak import WeakIdentityMap
 
 __all__ = ["UNTERMINATED", "Lowered", "Slot", "lower"]
@@ -77,46 +76,7 @@ class _WatchedOptions:
         return value
 
 
-class _GlobalsWatch:
-    """The globals that the lowerings of one kernel read, with the values they had first."""
-
-    def __init__(self) -> None:
-        self._used: dict[tuple[str, int], UsedGlobal] = {}
-        self._watched: tuple[UsedGlobal, ...] = ()
-        self._lock = fork_safe(threading.Lock())
-
-    def add(self, used: dict[tuple[str, int], UsedGlobal]) -> None:
-        with self._lock:
-            for key, value in used.items():
-                self._used.setdefault(key, value)
-            self._watched = tuple(self._used.values())
-
-    def check(self) -> None:
-        for name, reader, original, value in self._watched:
-            function = reader()
-            if function is None:
-                continue
-            now = function.__globals__.get(name)
-            if now is original and _immutable(now):
-                continue
-            if not _same(now, value):
-                raise RuntimeError(f"Global variable {name} has changed since we compiled this kernel, from {value} to {now}")
-
-
-_watches: WeakIdentityMap[_GlobalsWatch] = WeakIdentityMap()
-
-
-def _immutable(value: Any) -> bool:
-    if type(value) is compat.constexpr:
-        value = value.value
-    return isinstance(value, (int, float, str, bytes, type(None)))
-
-
-def _same(now: Any, value: Any) -> bool:
-    try:
-        return bool(now == value)
-    except Exception:  # an object whose comparison fails (an array's has no truth value) is judged by identity alone
-        return now is value
+_watches: WeakIdentityMap[GlobalsWatch] = WeakIdentityMap()
 
 
 def compile_options(bound: BoundLaunch) -> Any:
@@ -137,7 +97,7 @@ def lower(bound: BoundLaunch, *, lines: bool = False, overflow: bool = False) ->
         raise UntraceableLaunchError(f"kernel {bound.kernel_name!r} is written in Gluon, which has an IR of its own")
     backend = backend_for(bound.target)
     world = ShadowWorld(bound.target, lines=lines)
-    watch = _watches.get_or_create(bound.kernel, _GlobalsWatch)
+    watch = _watches.get_or_create(bound.kernel, GlobalsWatch)
     watch.check()
     function = world.shadow(bound.kernel)
     asked: dict[str, Any] = {}

@@ -33,15 +33,12 @@ from tritontrace.engines.ir.recursion import ReturnTypes
 from tritontrace.forking import fork_safe
 from tritontrace.kernels import capabilities, compat
 from tritontrace.kernels.targets import Target
+from tritontrace.kernels.watched import UsedGlobal
 from tritontrace.kernels.weak import WeakIdentityMap
 
-__all__ = ["ShadowCodeGenerator", "ShadowWorld", "UsedGlobal", "ast_to_ttir"]
+__all__ = ["ShadowCodeGenerator", "ShadowWorld", "ast_to_ttir"]
 
 logger = logging.getLogger(__name__)
-
-UsedGlobal = tuple[str, "weakref.ref[Any]", Any, Any]
-"""A global that a lowering read: its name, the function that read it (weakly: a namespace may hold the kernel whose
-record this is), the object, and a copy of its value then."""
 
 # Values of these types hold no function and are met most often.
 _PLAIN = frozenset({type(None), bool, int, float, str, tl.tensor, tl.dtype, types.ModuleType, types.BuiltinFunctionType})
@@ -346,6 +343,13 @@ class ShadowWorld:
         except Exception:  # whatever an object's own copying raises; it can still be told from another object
             value_then = original
         self.used_globals[key] = (name, weakref.ref(reader), original, value_then)
+
+    def record_dependencies(self, function: ShadowFunction) -> None:
+        """The same for all that Triton's walk over `function` met: a compile that a cache on disk answers looks nothing up."""
+        readers = {id(shadow.fn.__globals__): shadow for shadow in self._shadows.values() if isinstance(shadow, ShadowFunction)}
+        for (name, namespace), (value, _) in function.used_global_vals.items():
+            if namespace in readers:
+                self.record_global(readers[namespace], name, value)
 
 
 def _can_change(value: Any) -> bool:
