@@ -179,7 +179,7 @@ class _Watch:
         elif lanes is self._lanes:
             return self._ids
         first, count = int(lanes[0]), len(lanes)
-        follow = int(lanes[-1]) - first == count - 1 and bool((np.diff(lanes) == 1).all())
+        follow = int(lanes[-1]) - first == count - 1 and bool((lanes[1:] - lanes[:-1]).max(initial=1) == 1)
         self._lanes = lanes
         self._ids = range(first, first + count) if follow else lanes
         return self._ids

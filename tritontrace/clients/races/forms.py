@@ -7,6 +7,7 @@ that are off altogether lose their row, and only programs that are partly on are
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,14 +19,33 @@ from tritontrace.engines.ir.values import Compare, Mask, Separable
 if TYPE_CHECKING:
     from tritontrace import events
 
-__all__ = ["Form", "forms_of", "merge_runs"]
+__all__ = ["Form", "Terms", "forms_of", "merge_runs", "stretches"]
 
 Int64s = npt.NDArray[np.int64]
+Terms = tuple[tuple[int, int], ...]
 Rows = Int64s | range
 """Linear program ids: a range where they follow each other."""
 
 _MOST_LENGTHS = 6
 """Different lengths of runs that are kept as runs; with more of them, lanes are kept one by one."""
+
+
+@lru_cache(1024)
+def stretches(size: int, regular: Terms) -> tuple[int, Terms, bool]:
+    """For elements of `size` bytes at sums of `regular` terms: what `Form.run` gives."""
+    length = size
+    rest: list[tuple[int, int]] = []
+    overlap = False
+    for step, count in sorted(regular):
+        if step <= length:
+            overlap = overlap or step < length
+            length += step * (count - 1)
+        elif rest and rest[-1][0] == step:
+            overlap = True
+            rest[-1] = (step, rest[-1][1] + count - 1)
+        else:
+            rest.append((step, count))
+    return length, tuple(rest), overlap
 
 
 class Form:
@@ -45,7 +65,7 @@ class Form:
         size: int,
         row_step: int | None = None,
         program: Int64s | None = None,
-        regular: tuple[tuple[int, int], ...] = (),
+        regular: Terms = (),
         irregular: tuple[Int64s, ...] = (),
         repeats: tuple[int, ...] = (),
     ) -> None:
@@ -120,23 +140,11 @@ class Form:
         irregular = tuple(term[rows] if term.ndim == 2 else term for term in self.irregular)
         return Form(self.base, self.id_array[rows], self.size, None, program, self.regular, irregular, self.repeats)
 
-    def run(self) -> tuple[int, tuple[tuple[int, int], ...], bool]:
+    def run(self) -> tuple[int, Terms, bool]:
         """(length in bytes of the gapless stretches, the regular terms that lead from one to the next, lanes overlap)."""
-        length = self.size
-        rest: list[tuple[int, int]] = []
-        overlap = False
-        for step, count in sorted(self.regular):
-            if step <= length:
-                overlap = overlap or step < length
-                length += step * (count - 1)
-            elif rest and rest[-1][0] == step:
-                overlap = True
-                rest[-1] = (step, rest[-1][1] + count - 1)
-            else:
-                rest.append((step, count))
-        return length, tuple(rest), overlap
+        return stretches(self.size, self.regular)
 
-    def starts(self, rest: tuple[tuple[int, int], ...]) -> Int64s:
+    def starts(self, rest: Terms) -> Int64s:
         """The first address of every stretch, int64 ``[R, stretches of a row]``."""
         out = (self.offsets() + self.base)[:, None]
         for step, count in rest:
@@ -265,7 +273,7 @@ def _step(values: Int64s) -> int | None:
         return 0
     step = int(values[1]) - int(values[0])
     reach = step * (len(values) - 1)
-    if len(values) == 2 or (int(values[-1]) - int(values[0]) == reach and bool((np.diff(values) == step).all())):
+    if len(values) == 2 or (int(values[-1]) - int(values[0]) == reach and bool((values[1:] - values[:-1] == step).all())):
         return step
     return None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tritontrace.clients.races.forms import Form
+from tritontrace.clients.races.forms import Form, Terms
 from tritontrace.clients.races.shadow import Shadow
 from tritontrace.distinct import distinct
 
@@ -44,7 +44,7 @@ class Record:
         self.step = step
 
     @property
-    def repeat(self) -> tuple[tuple[int, int], ...]:
+    def repeat(self) -> Terms:
         """The repetitions as a term (step, count)."""
         return ((self.step, self.count),) if self.count > 1 else ()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tritontrace.clients.races.forms import Form
+from tritontrace.clients.races.forms import Form, Terms
 from tritontrace.clients.races.windows import Window
 
 if TYPE_CHECKING:
@@ -156,17 +157,21 @@ def _distinct(form: Form) -> bool:
         return False
     if form.program is None and form.row_step is None and form.rows > 1 and not any(t.ndim == 2 for t in form.irregular):
         return False
-    if form.program is None and not form.irregular:
-        terms = [*rest, (abs(form.row_step), form.rows)] if form.row_step is not None else [*rest]
-        extent = length
-        for step, count in sorted(terms):
-            if step < extent:
-                break
-            extent += step * (count - 1)
-        else:
-            return True
+    if form.program is None and not form.irregular and _nested(length, rest, form.row_step, form.rows):
+        return True
     starts = np.sort(form.starts(rest), axis=None)
     return bool((starts[1:] - starts[:-1] >= length).all())
+
+
+@lru_cache(1024)
+def _nested(length: int, rest: Terms, row_step: int | None, rows: int) -> bool:
+    """Whether each term steps over all that smaller terms reach: a certain sign that no two lanes meet."""
+    extent = length
+    for step, count in sorted([*rest, (abs(row_step), rows)] if row_step is not None else rest):
+        if step < extent:
+            return False
+        extent += step * (count - 1)
+    return True
 
 
 class Collision:

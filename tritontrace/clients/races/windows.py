@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tritontrace.clients.races.forms import Form
+from tritontrace.clients.races.forms import Form, Terms, stretches
 
 __all__ = ["Window"]
 
 Int64s = npt.NDArray[np.int64]
+
+
+@lru_cache(1024)
+def _layout(size: int, terms: Terms, granule: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(shape, strides in granules) of elements of `size` bytes at sums of `terms`, without gaps that are none."""
+    length, rest, _ = stretches(size, terms)
+    shape = tuple(count for _, count in rest)
+    strides = tuple(step // granule for step, _ in rest)
+    return ((*shape, length // granule), (*strides, 1)) if length > granule else (shape, strides)
 
 
 class Window:
@@ -24,30 +34,22 @@ class Window:
     __slots__ = ("index", "offset", "shape", "strides")
 
     def __init__(
-        self, form: Form, origin: int, granule: int, *, anonymous: bool = False, repeat: tuple[tuple[int, int], ...] = ()
+        self, form: Form, origin: int, granule: int, *, anonymous: bool = False, repeat: Terms = ()
     ) -> None:
         offset = form.base - origin
-        terms = [*form.regular, *repeat]
+        terms = form.regular
         row_step, rows = form.row_step, form.rows
-        program = form.program
-        irregular = form.irregular
+        program, irregular = form.program, form.irregular
+        if repeat:
+            ((step, count),) = repeat
+            offset += min(0, step) * (count - 1)
+            terms = (*terms, (abs(step), count))
         if row_step is not None and anonymous:
-            if row_step < 0:
-                offset += row_step * (rows - 1)
-            terms.append((abs(row_step), rows))
+            offset += min(0, row_step) * (rows - 1)
+            terms = (*terms, (abs(row_step), rows))
             row_step = None
-        for i, (step, count) in enumerate(terms):
-            if step < 0:
-                offset += step * (count - 1)
-                terms[i] = (-step, count)
-        whole = Form(0, form.ids, form.size, regular=tuple(term for term in terms if term[0]))
-        length, rest, _ = whole.run()
         self.offset = offset // granule
-        shape = [count for _, count in rest]
-        strides = [step // granule for step, _ in rest]
-        if length > granule:
-            shape.append(length // granule)
-            strides.append(1)
+        shape, strides = _layout(form.size, terms, granule)
         index: Any = None
         if program is not None or irregular:
             per_row = program is not None or row_step is not None
@@ -57,14 +59,12 @@ class Window:
                 index = index.reshape(len(index), -1, 1) + wide[:, None, :]
                 index = index.reshape(len(index), -1)
         elif row_step is not None:
-            shape.insert(0, rows)
-            strides.insert(0, row_step // granule)
+            shape, strides = (rows, *shape), (row_step // granule, *strides)
         else:
-            shape.insert(0, 1)
-            strides.insert(0, 0)
+            shape, strides = (1, *shape), (0, *strides)
         self.index = index
-        self.shape = tuple(shape)
-        self.strides = tuple(strides)
+        self.shape = shape
+        self.strides = strides
 
     @property
     def rows(self) -> int:
