@@ -132,24 +132,24 @@ class _Watch:
                 self.sync = SyncLog(self.launch.n_programs)
         key = self.places.key(site.parameter)
         region = self.places.of_argument(site.parameter)
-        kinds = frozenset(kind for kind in Kind if self._matters(kind, key))
-        atomics = any(kind not in (Kind.LOAD, Kind.STORE) for kind, _ in self._near(key))
+        near = self._near(key)
+        kinds = frozenset(kind for kind in Kind if key != -1 and self._matters(kind, near))
+        atomics = any(kind not in (Kind.LOAD, Kind.STORE) for kind, _ in near)
         made = _Site(region, kinds, self.sync is not None and (not self._peers or atomics), key == -1)
         self._sites[site.id] = made
         return made
 
-    def _near(self, key: int | None) -> list[tuple[Kind, int]]:
+    def _near(self, key: int | None) -> set[tuple[Kind, int]]:
         """(kind, bits) of the accesses that the kernel may make to the same allocation."""
         near = ((peer, kind) for peer, kind, other in self._peers or () if key is None or other is None or key == other)
-        return [(kind, peer.element_bits) for peer, kind in near]
+        return {(kind, peer.element_bits) for peer, kind in near}
 
-    def _matters(self, kind: Kind, key: int | None) -> bool:
+    def _matters(self, kind: Kind, near: set[tuple[Kind, int]]) -> bool:
         """Whether an access of that kind may meet another program's at all."""
-        if self.alone or key == -1:
+        if self.alone:
             return False
         if kind in (Kind.STORE, Kind.LOCAL) or not self._peers:
             return True
-        near = self._near(key)
         kinds = {kind for kind, _ in near}
         mixed = len({bits for kind, bits in near if kind.atomic}) > 1
         if kind is Kind.LOOK:

@@ -15,7 +15,7 @@ from tritontrace.distinct import distinct
 if TYPE_CHECKING:
     from tritontrace.clients.races.actors import Actor
 
-__all__ = ["Record", "Region"]
+__all__ = ["Record", "Region", "bundled"]
 
 Int64s = npt.NDArray[np.int64]
 Epochs = npt.NDArray[np.int32]
@@ -213,6 +213,27 @@ def _continued(old: Form, new: Form) -> bool:
     old.ids = range(a.start, b.stop)
     old.row_step = step or None
     return True
+
+
+def bundled(records: list[Record]) -> list[Record]:
+    """The same accesses in fewer records: those of one actor that differ in nothing but where their rows are."""
+    alike: dict[object, list[Record]] = {}
+    for record in records:
+        form = record.form
+        single = record.count == 1 and not form.irregular
+        key = (record.actor.number, form.size, form.regular, record.epochs is None) if single else id(record)
+        alike.setdefault(key, []).append(record)
+    return [group[0] if len(group) == 1 else _bundle(group) for group in alike.values()]
+
+
+def _bundle(records: list[Record]) -> Record:
+    first = records[0]
+    program = np.concatenate([record.form.offsets() + record.form.base for record in records])
+    ids = np.concatenate([record.form.id_array for record in records])
+    times = np.concatenate([np.broadcast_to(record.time, (record.form.rows,)) for record in records])
+    epochs = [record.epochs for record in records if record.epochs is not None]
+    form = Form(0, ids, first.form.size, None, program, first.form.regular)
+    return Record(first.actor, times, form, np.concatenate(epochs) if epochs else None)
 
 
 def _united(records: list[Record]) -> list[Record]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tritontrace.clients.races.log import Record, Region
+from tritontrace.clients.races.log import Record, Region, bundled
 from tritontrace.clients.races.windows import Window
 from tritontrace.distinct import distinct
 
@@ -52,9 +52,10 @@ class Piece:
 def pieces_of(region: Region, suspects: Bools | None) -> Iterator[Piece]:
     """The suspect granules (None: all of them) and who accesses them, in pieces small enough to hold."""
     if suspects is None:
-        yield from _cut([_stretches(record, region, None, 0, region.shadow.granules) for record in region.records], None)
+        everything = bundled(region.records)
+        yield from _cut([_stretches(record, region, None, 0, region.shadow.granules) for record in everything], None)
         return
-    records = [record for record in region.records if _touches(record, region, suspects)]
+    records = bundled([record for record in region.records if _touches(record, region, suspects)])
     before = np.zeros(len(suspects) + 1, np.int64)  # suspects before each granule
     np.cumsum(suspects, out=before[1:])
     total = int(before[-1])

@@ -33,9 +33,7 @@ class Window:
 
     __slots__ = ("index", "offset", "shape", "strides")
 
-    def __init__(
-        self, form: Form, origin: int, granule: int, *, anonymous: bool = False, repeat: Terms = ()
-    ) -> None:
+    def __init__(self, form: Form, origin: int, granule: int, *, anonymous: bool = False, repeat: Terms = ()) -> None:
         offset = form.base - origin
         terms = form.regular
         row_step, rows = form.row_step, form.rows
