@@ -24,7 +24,7 @@ RUN := OMP_NUM_THREADS=1 $(BIN)/python
 # The one place where the version under test may differ from the pin.
 CONSTRAINTS := $(VENV)/constraints.txt
 
-.PHONY: help install demo test test-fast test-libraries libraries-table test-matrix triton-tests lint types format bench
+.PHONY: help install demo test test-fast test-python test-libraries libraries-table test-matrix triton-tests lint types format bench
 .PHONY: bench-compare bench-sanitizer clean
 
 help:  ## this list
@@ -57,6 +57,13 @@ test: $(STAMP)  ## the test suite
 
 test-fast: $(STAMP)  ## the test suite without its slow tests
 	$(RUN) -m pytest -n $(JOBS) -m "not libraries and not slow"
+
+# Where the two engines meet the same expectations: tests that look at what kernels compute and at what clients find in them.
+ENGINE_TESTS := tests/language tests/known_faults tests/numbers tests/arguments tests/kernels tests/engines tests/test_cases.py \
+  tests/test_shared_cases.py tests/test_clients_together.py tests/test_threads.py
+
+test-python: $(STAMP)  ## the tests of kernels again, in sessions with engine="python"
+	$(RUN) -m pytest -n $(JOBS) -m "not libraries and not slow" --engine python $(ENGINE_TESTS)
 
 # Each library in an environment of its own, without the dependencies it declares (they would bring another torch or Triton).
 LIBRARIES ?= liger fla flag_gems

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 import tritontrace
+from tests.refusals import refusal
 
 
 @triton.jit
@@ -28,7 +29,7 @@ def tuned(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 X, OUT = torch.ones(8), torch.full((8,), 5.0)
 
-CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = {
+CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception] | None, str]] = {
     "missing one": ((X, OUT), {"BLOCK": 8}, TypeError, r"fill\(\) missing 1 required positional argument: 'n'"),
     "missing all": ((), {}, TypeError, r"fill\(\) missing 4 required positional arguments"),
     "missing constant": ((X, OUT, 3), {}, TypeError, r"fill\(\) missing 1 required positional argument: 'BLOCK'"),
@@ -57,19 +58,19 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     ),
     "bad keyword value": ((X, OUT), {"n": {}, "BLOCK": 8}, tritontrace.ArgumentError, "argument 'n' of kernel 'fill'"),
     "two bad ones": (("x", OUT, {}, 8), {}, tritontrace.ArgumentError, "argument 'x_ptr' of kernel 'fill'"),
-    "none for a tensor": ((None, OUT, 3, 8), {}, triton.CompilationError, "NoneType"),
-    "number for a tensor": ((3, OUT, 3, 8), {}, triton.CompilationError, "Unsupported ptr type"),
-    "float for a tensor": ((3.5, OUT, 3, 8), {}, triton.CompilationError, "Unsupported ptr type"),
-    "tensor for a number": ((X, OUT, X, 8), {}, triton.CompilationError, "pointer<fp32>"),
-    "block of seven": ((X, OUT, 3, 7), {}, triton.CompilationError, "power of 2"),
-    "block of none": ((X, OUT, 3, None), {}, triton.CompilationError, "arange"),
+    "none for a tensor": ((None, OUT, 3, 8), {}, None, "NoneType"),
+    "number for a tensor": ((3, OUT, 3, 8), {}, None, "Unsupported ptr type"),
+    "float for a tensor": ((3.5, OUT, 3, 8), {}, None, "Unsupported ptr type"),
+    "tensor for a number": ((X, OUT, X, 8), {}, None, "pointer<fp32>"),
+    "block of seven": ((X, OUT, 3, 7), {}, None, "power of 2"),
+    "block of none": ((X, OUT, 3, None), {}, None, "arange"),
 }
 
 
 @pytest.mark.parametrize("name", list(CASES))
 def test_wrong_arguments(name: str, refused: Any) -> None:
     args, kwargs, error, message = CASES[name]
-    with pytest.raises(error, match=message):
+    with pytest.raises(error or refusal(), match=message):
         fill[(1,)](*args, **kwargs)
     assert OUT.tolist() == [5.0] * 8 and X.tolist() == [1.0] * 8
 

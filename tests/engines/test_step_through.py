@@ -6,6 +6,7 @@ import linecache
 import sys
 import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import triton.language as tl
 
 import tritontrace
 from tritontrace.errors import DeadlockError, KernelError, UnsupportedOpError
-from tritontrace.events import Load
+from tritontrace.events import Atomic, Load
 
 SEEN: list[Any] = []
 
@@ -178,6 +179,75 @@ def test_a_wait_for_nobody_is_a_deadlock_that_names_the_line() -> None:
         if thread.name.startswith("tritontrace"):
             thread.join(5)
     assert threading.active_count() == before
+
+
+PLAIN, LIMIT = 3, tl.constexpr(2)
+
+
+@triton.jit
+def reading_globals(out_ptr, DEEP: tl.constexpr):
+    if DEEP:
+        tl.store(out_ptr, PLAIN)
+    tl.store(out_ptr + 1, LIMIT)
+
+
+def test_a_plain_global_is_refused_where_it_is_read_and_only_there() -> None:
+    out = torch.zeros(2)
+    with tritontrace.session(engine="python"):
+        reading_globals[(1,)](out, DEEP=False)  # the compiler does not look at a branch that is not taken
+        assert out.tolist() == [0, 2]
+        with pytest.raises(KernelError, match="Cannot access global variable PLAIN") as caught:
+            reading_globals[(1,)](out, DEEP=True)
+    place = caught.value.location
+    assert place is not None and "PLAIN" in linecache.getline(place.file, place.line)
+
+
+@triton.jit
+def additions(out_ptr, kept_ptr, HOW: tl.constexpr):
+    if HOW == "alone":
+        tl.atomic_add(out_ptr, 1)
+    elif HOW == "named":
+        old = tl.atomic_add(out_ptr, 1)  # noqa: F841 - that nothing reads it is the point
+    else:
+        seen = tl.atomic_add(out_ptr, 1)
+        tl.store(kept_ptr, seen)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not tell where in a line it stands")
+@pytest.mark.parametrize(("how", "read"), [("alone", False), ("named", False), ("read", True)])
+def test_an_atomic_whose_result_nothing_reads_has_none(how: str, read: bool) -> None:
+    # The race detector needs it: such an atomic puts no program behind another.
+    seen = []
+
+    class Results(tritontrace.Client):
+        name = "results"
+
+        def register_op_callback(self, op: type) -> Any:
+            return tritontrace.OpCallbacks(after=lambda event: seen.append(event.result is not None)) if op is Atomic else None
+
+    out = torch.zeros(1, dtype=torch.int32)
+    for engine in ("ir", "python"):
+        with tritontrace.session(clients=[Results()], engine=engine):
+            additions[(1,)](out, torch.zeros(1, dtype=torch.int32), HOW=how)
+    assert out.item() == 2 and seen == [read, read]
+
+
+@triton.jit
+def counting(out_ptr, kept_ptr, n):
+    for i in range(n):
+        tl.store(kept_ptr, tl.atomic_add(out_ptr + i, 1))
+
+
+def test_atomics_of_launches_on_several_threads_come_one_after_another() -> None:
+    out = torch.zeros(4, dtype=torch.int32)
+    old = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with tritontrace.session(engine="python"), ThreadPoolExecutor(4) as pool:
+            list(pool.map(tritontrace.propagate(lambda _: counting[(5,)](out, torch.zeros(1, dtype=torch.int32), 4)), range(40)))
+    finally:
+        sys.setswitchinterval(old)
+    assert out.tolist() == [200] * 4
 
 
 @triton.jit

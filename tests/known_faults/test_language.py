@@ -6,11 +6,11 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from triton.compiler.errors import CompilationError
 from triton.language import arange, load, store
 from triton.language.math import exp
 
 import tritontrace
+from tests.refusals import refusal
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +122,7 @@ def changing_type_kernel(out_ptr, n):
 
 def test_fault_46_a_carried_variable_keeps_its_type() -> None:
     out = torch.full((1,), 5.0)
-    with pytest.raises(CompilationError, match="x"):
+    with pytest.raises(refusal(), match="x"):
         changing_type_kernel[(1,)](out, 3)
     assert out.item() == 5.0
 

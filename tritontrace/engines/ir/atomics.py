@@ -7,12 +7,14 @@ address together.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tritontrace.engines.ir.access import _elements, active_lanes, regions, view_of
 from tritontrace.engines.ir.values import Separable, dense
+from tritontrace.forking import fork_safe
 
 if TYPE_CHECKING:
     from tritontrace.engines.ir.runtime import Frame, MemorySite
@@ -46,8 +48,17 @@ _UFUNCS: dict[str, Any] = {
 }
 
 
+_LOCK = fork_safe(threading.RLock())
+"""Launches on several threads may have one tensor: an atomic of the one must not come between the halves of another's."""
+
+
 def read_modify_write(frame: Frame, site: MemorySite, operation: str, pointer: Any, value: Any, mask: Any, used: bool) -> Any:
     """One atomic operation of every active lane; the old values ``(P, *block)`` if `used`, else None."""
+    with _LOCK:
+        return _read_modify_write(frame, site, operation, pointer, value, mask, used)
+
+
+def _read_modify_write(frame: Frame, site: MemorySite, operation: str, pointer: Any, value: Any, mask: Any, used: bool) -> Any:
     value = dense(value)
     rt = frame.rt
     plain = site.encode(site.zero).dtype == site.zero.dtype  # held as it lies in memory
@@ -75,6 +86,11 @@ def read_modify_write(frame: Frame, site: MemorySite, operation: str, pointer: A
 
 def compare_and_swap(frame: Frame, site: MemorySite, pointer: Any, compare: Any, value: Any) -> Any:
     """``tt.atomic_cas`` of every lane; the old values ``(P, *block)``. Equality is of bits, as the hardware compares."""
+    with _LOCK:
+        return _compare_and_swap(frame, site, pointer, compare, value)
+
+
+def _compare_and_swap(frame: Frame, site: MemorySite, pointer: Any, compare: Any, value: Any) -> Any:
     old = np.zeros((frame.P, *site.block), site.zero.dtype)
     for allocation, index, lanes, (expected, wanted) in _pieces(frame, site, pointer, None, (dense(compare), dense(value))):
         allocation.open_for_write()

@@ -25,7 +25,7 @@ from tritontrace.kernels.targets import backend_for
 from tritontrace.kernels.watched import GlobalsWatch
 from tritontrace.kernels.weak import WeakIdentityMap
 
-__all__ = ["UNTERMINATED", "Lowered", "Slot", "lower"]
+__all__ = ["UNTERMINATED", "Lowered", "Slot", "globals_watch", "lower"]
 
 UNTERMINATED = "__tritontrace_unterminated"
 """Name of the function without a terminator that makes MLIR print the generic form."""
@@ -79,6 +79,11 @@ class _WatchedOptions:
 _watches: WeakIdentityMap[GlobalsWatch] = WeakIdentityMap()
 
 
+def globals_watch(kernel: Any) -> GlobalsWatch:
+    """The watch on the globals that `kernel` has read in any engine: `add` notes some, `check` raises if one has changed."""
+    return _watches.get_or_create(kernel, GlobalsWatch)
+
+
 def compile_options(bound: BoundLaunch) -> Any:
     """All options of `bound`'s compilation; raises what Triton raises for one that the target does not allow."""
     return _permissive(backend_for(bound.target).parse_options({**_UNASKED, **bound.compile_options()}))
@@ -97,7 +102,7 @@ def lower(bound: BoundLaunch, *, lines: bool = False, overflow: bool = False) ->
         raise UntraceableLaunchError(f"kernel {bound.kernel_name!r} is written in Gluon, which has an IR of its own")
     backend = backend_for(bound.target)
     world = ShadowWorld(bound.target, lines=lines)
-    watch = _watches.get_or_create(bound.kernel, GlobalsWatch)
+    watch = globals_watch(bound.kernel)
     watch.check()
     function = world.shadow(bound.kernel)
     asked: dict[str, Any] = {}

@@ -36,7 +36,7 @@ from tritontrace.kernels.targets import Target
 from tritontrace.kernels.watched import UsedGlobal
 from tritontrace.kernels.weak import WeakIdentityMap
 
-__all__ = ["ShadowCodeGenerator", "ShadowWorld", "ast_to_ttir"]
+__all__ = ["ShadowCodeGenerator", "ShadowWorld", "ast_to_ttir", "note_global"]
 
 logger = logging.getLogger(__name__)
 
@@ -329,20 +329,7 @@ class ShadowWorld:
 
     def record_global(self, function: ShadowFunction, name: str, value: Any) -> None:
         """Remember that `function` read the global `name`, as Triton does for what may change between launches."""
-        reader = function.fn
-        namespace = reader.__globals__
-        key = (name, id(namespace))
-        # A closure variable is not watched, as Triton does not: a kernel made in a loop keeps what it was compiled with.
-        if key in self.used_globals or name in reader.__code__.co_freevars or name not in namespace:
-            return
-        if value is None or not _can_change(value):
-            return
-        original = namespace[name]
-        try:
-            value_then = copy.deepcopy(original)
-        except Exception:  # whatever an object's own copying raises; it can still be told from another object
-            value_then = original
-        self.used_globals[key] = (name, weakref.ref(reader), original, value_then)
+        note_global(self.used_globals, function.fn, name, value)
 
     def record_dependencies(self, function: ShadowFunction) -> None:
         """The same for all that Triton's walk over `function` met: a compile that a cache on disk answers looks nothing up."""
@@ -350,6 +337,23 @@ class ShadowWorld:
         for (name, namespace), (value, _) in function.used_global_vals.items():
             if namespace in readers:
                 self.record_global(readers[namespace], name, value)
+
+
+def note_global(used: dict[tuple[str, int], UsedGlobal], reader: Any, name: str, value: Any) -> None:
+    """Add to `used` that the Python function `reader` read the global `name`, if that may change."""
+    namespace = reader.__globals__
+    key = (name, id(namespace))
+    # A closure variable is not watched, as Triton does not: a kernel made in a loop keeps what it was compiled with.
+    if key in used or name in reader.__code__.co_freevars or name not in namespace:
+        return
+    if value is None or not _can_change(value):
+        return
+    original = namespace[name]
+    try:
+        value_then = copy.deepcopy(original)
+    except Exception:  # whatever an object's own copying raises; it can still be told from another object
+        value_then = original
+    used[key] = (name, weakref.ref(reader), original, value_then)
 
 
 def _can_change(value: Any) -> bool:

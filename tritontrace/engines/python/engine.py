@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import triton.language as tl
 
 from tritontrace.engines.base import DryForm
 from tritontrace.engines.ir import fp8e4b15
-from tritontrace.engines.ir.frontend import compile_options
+from tritontrace.engines.ir.frontend import compile_options, globals_watch
 from tritontrace.engines.ir.program import _descriptor
 from tritontrace.engines.ir.runtime import Runtime
 from tritontrace.engines.ir.scalars import scalar
@@ -54,7 +55,7 @@ class PythonEngine:
         if compat.is_gluon(bound.kernel):
             raise UntraceableLaunchError(f"kernel {bound.kernel_name!r} is written in Gluon, which has a language of its own")
         compile_options(bound)
-        _check_globals(bound.kernel)
+        globals_watch(bound.kernel).check()
         return rewritten(bound.kernel, LANGUAGE)
 
     def dry_form(
@@ -90,13 +91,15 @@ class PythonEngine:
         }
         builder = Operations(rt, options, functions, backend.get_module_map())
         semantic = Semantic(builder, bound.target)
-        token = CURRENT.set(State(builder, semantic, Generator(), rt, bound.target))
+        state = State(builder, semantic, Generator(), rt, bound.target)
+        token = CURRENT.set(state)
         try:
             with np.errstate(all="ignore"):
                 arguments = _arguments(bound, semantic)
                 self._execute(kernel, rt, builder, arguments, run.programs)
         finally:
             CURRENT.reset(token)
+            globals_watch(bound.kernel).add(state.used_globals)
         run.launch.completed = not run.dry
         if run.strict_bounds:
             rt.raise_out_of_bounds()
@@ -137,7 +140,13 @@ class PythonEngine:
 
 def _call(kernel: Any, arguments: dict[str, Any]) -> None:
     """The frame at which the search for the kernel's frames ends."""
-    kernel(**arguments)
+    code = kernel.__code__
+    if code.co_flags & inspect.CO_VARARGS:
+        rest = arguments.pop(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
+        leading = [arguments.pop(name) for name in code.co_varnames[: code.co_argcount]]
+        kernel(*leading, *rest, **arguments)
+    else:
+        kernel(**arguments)
 
 
 sites.set_boundary(_call.__code__)
@@ -222,23 +231,3 @@ def _host_descriptor(ty: Any, leaf: Any, semantic: Any) -> Any:
 def _fresh(value: Any) -> Any:
     """An argument for one program: tuples are the program's own, as it may assign to their items."""
     return tl.tuple(list(value.values), value.type) if isinstance(value, tl.tuple) else value
-
-
-def _check_globals(kernel: Any) -> None:
-    """Numbers among the globals must be constexpr, as the compiler demands (with its words)."""
-    function = kernel.fn
-    for name in function.__code__.co_names:
-        value = function.__globals__.get(name)
-        if type(value) in (int, float, bool) and not _declared(function, name):
-            raise NameError(
-                f"Cannot access global variable {name} from within @jit'ed function. Triton kernels can only access global "
-                f"variables that are instanstiated as constexpr (`x = triton.language.constexpr(42)`). Write "
-                f"`{name} = tl.constexpr({value!r})` in {function.__module__}."
-            )
-
-
-def _declared(function: Any, name: str) -> bool:
-    from tritontrace.engines.python.rewriting import is_constexpr
-
-    annotations = function.__globals__.get("__annotations__", {})
-    return name in annotations and is_constexpr(annotations[name])

@@ -7,11 +7,15 @@ a name, as in Triton's compiler; ``range`` counts in Triton's integers.
 from __future__ import annotations
 
 import operator
+import sys
 from typing import Any
 
 import triton.language as tl
 
+from tritontrace.engines.ir.shadows import note_global
 from tritontrace.engines.python import binding, loops
+from tritontrace.engines.python.rewriting import is_constexpr
+from tritontrace.engines.python.sites import original_of
 from tritontrace.engines.python.state import current
 from tritontrace.engines.python.values import TracedTensor
 from tritontrace.kernels import compat
@@ -69,6 +73,23 @@ class Language:
     le = _binary(operator.le)
     gt = _binary(operator.gt)
     ge = _binary(operator.ge)
+
+    @staticmethod
+    def outer(name: str, value: Any) -> Any:
+        """A module's or a closure's variable that the kernel reads: the compiler takes constants only, and none that changes."""
+        kind = type(value)
+        if kind is _constexpr:
+            frame = sys._getframe(1)
+            original = original_of(frame.f_code)
+            if original is not None:
+                note_global(current().used_globals, original, name, value)
+        elif kind in (int, float, bool, str, tuple) and not _declared(sys._getframe(1).f_globals, name):
+            raise NameError(
+                f"Cannot access global variable {name} from within @jit'ed function. Triton kernels can only access global "
+                f"variables that are instanstiated as constexpr (`x = triton.language.constexpr(42)`). Write "
+                f"`{name} = tl.constexpr({value!r})`."
+            )
+        return value
 
     @property
     def program(self) -> tuple[int, int, int]:
@@ -182,6 +203,13 @@ class Language:
             binding.bind(tl.device_assert)(condition, _plain(message))
         elif not condition:
             raise AssertionError(_plain(message))
+
+
+def _declared(namespace: dict[str, Any], name: str) -> bool:
+    from triton import knobs
+
+    annotations = namespace.get("__annotations__", {})
+    return (name in annotations and is_constexpr(annotations[name])) or bool(knobs.compilation.allow_non_constexpr_globals)
 
 
 LANGUAGE = Language()

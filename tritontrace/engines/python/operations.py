@@ -16,7 +16,7 @@ from tritontrace.engines.ir.scaled import Operand, dot_scaled_op
 from tritontrace.engines.ir.tree import Type
 from tritontrace.engines.python.builder import Builder
 from tritontrace.engines.python.handles import Handle, block_of
-from tritontrace.engines.python.sites import Sites
+from tritontrace.engines.python.sites import Sites, result_is_read
 from tritontrace.errors import UnsupportedOpError
 
 __all__ = ["Operations"]
@@ -97,7 +97,10 @@ class Operations(Builder):
         site = self._site("tt.atomic_rmw", pointer, value.type.element)
         order, reach = _SEMANTICS[sem.name], _SCOPES[scope.name]
         given = mask.value if mask is not None else None
-        old = memory_ops.atomic_rmw(self.frame, site, name, pointer.value, value.value, given, True, order, reach)
+        used = result_is_read()
+        old = memory_ops.atomic_rmw(self.frame, site, name, pointer.value, value.value, given, used, order, reach)
+        if old is None:  # somebody may look at it all the same, in a debugger
+            return Handle(np.zeros((1,) * (1 + len(value.type.shape)), site.zero.dtype), value.type)
         return Handle(self._read(pointer.value, old), value.type)
 
     def create_atomic_cas(self, pointer: Handle, compare: Handle, value: Handle, sem: Any, scope: Any) -> Handle:

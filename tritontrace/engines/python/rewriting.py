@@ -11,10 +11,11 @@ import ast
 import inspect
 import textwrap
 import threading
-from types import CellType, CodeType, FunctionType
+import weakref
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from tritontrace.engines.python.sites import register
+from tritontrace.engines.python.sites import CodeInfo, register
 from tritontrace.errors import UnsupportedOpError
 from tritontrace.forking import fork_safe
 from tritontrace.kernels import compat
@@ -66,7 +67,12 @@ def is_constexpr(annotation: Any) -> bool:
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self) -> None:
+    """`outer`: the names that the function does not bind itself; `modules`: those of them that are modules now."""
+
+    def __init__(self, outer: frozenset[str] = frozenset(), modules: frozenset[str] = frozenset()) -> None:
+        self.outer = outer
+        self.modules = modules
+        self.ignored: set[tuple[int, int]] = set()
         self.temporaries = 0
         self.nested = 0
         self.variables: dict[tuple[int, int], str] = {}
@@ -100,6 +106,12 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> Any:
         node.value = self.assigned(node.targets[0], node.value)
         node.targets = [self.visit(target) for target in node.targets]
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        if isinstance(node.value, ast.Call):
+            self.ignored.add((node.value.lineno, node.value.col_offset))
+        node.value = self.visit(node.value)
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
@@ -164,11 +176,22 @@ class _Rewriter(ast.NodeTransformer):
         node.args = [self.visit(argument) for argument in node.args]
         node.keywords = [self.visit(keyword) for keyword in node.keywords]
         if isinstance(function, ast.Attribute):
-            owner = self.visit(function.value)
+            owner = self.owner(function.value)
             node.func = self.call(function, "member", owner, _at(ast.Constant(function.attr), function))
-        elif not (isinstance(function, ast.Name) and function.id in ("super", "locals", "vars", "dir", "eval")):
+        elif not isinstance(function, ast.Name):
             node.func = self.call(function, "bind", self.visit(function))
+        elif function.id not in ("super", "locals", "vars", "dir", "eval"):
+            node.func = self.call(function, "bind", function)
         return node
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        if isinstance(node.ctx, ast.Load) and node.id in self.outer:
+            return self.call(node, "outer", _at(ast.Constant(node.id), node), node)
+        return node
+
+    def owner(self, node: ast.expr) -> ast.expr:
+        """What an attribute is taken of; a module needs no look."""
+        return node if isinstance(node, ast.Name) and node.id in self.modules else self.visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
         return self.call(node, _OPERATORS[type(node.op)], self.visit(node.left), self.visit(node.right))
@@ -203,7 +226,7 @@ class _Rewriter(ast.NodeTransformer):
         return result
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
-        self.generic_visit(node)
+        node.value = self.owner(node.value)
         if isinstance(node.ctx, ast.Load):
             return self.call(node, "get", node.value, _at(ast.Constant(node.attr), node))
         return node
@@ -275,7 +298,8 @@ def _rewrite(original: Any, text: str, first: int, indent: int, helper: Any) -> 
     ast.increment_lineno(tree, first - 1)
     _prepare(definition)
     definition.name = f"{HELPER}_function"  # under its own name it would hide the one that a recursive call means
-    rewriter = _Rewriter()
+    rewriter = _Rewriter(*_outer_names(definition, original))
+    unread = _unread(definition)
     body = rewriter.statements(definition.body)
     documented = (
         isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str)
@@ -293,7 +317,8 @@ def _rewrite(original: Any, text: str, first: int, indent: int, helper: Any) -> 
     code: Any = _inner(_inner(compiled, f"{HELPER}_outer"), definition.name).replace(co_name=original.__name__)
     if hasattr(code, "co_qualname"):
         code = code.replace(co_qualname=original.__qualname__)
-    register(code, original.__name__, rewriter.variables)
+    ignored = frozenset(rewriter.ignored | unread)
+    register(CodeInfo(code, original.__name__, rewriter.variables, ignored, weakref.ref(original)))
     closure = tuple([cells[name] if name in cells else CellType(helper) for name in code.co_freevars])
     new = FunctionType(code, original.__globals__, original.__name__, original.__defaults__, closure)
     new.__kwdefaults__ = original.__kwdefaults__
@@ -315,6 +340,34 @@ def _prepare(definition: ast.FunctionDef) -> None:
     arguments.kw_defaults = [default and _at(ast.Constant(None), default) for default in arguments.kw_defaults]
 
 
+def _outer_names(definition: ast.FunctionDef, original: Any) -> tuple[frozenset[str], frozenset[str]]:
+    """(the module's and closures' names that the function reads, those of them that are modules)."""
+    names = [node for node in ast.walk(definition) if isinstance(node, ast.Name)]
+    bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    for node in ast.walk(definition):
+        if isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler)) and node.name:
+            bound.add(node.name)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
+    known = original.__globals__
+    outer = {node.id for node in names if node.id in known or node.id in original.__code__.co_freevars} - bound
+    return frozenset(outer), frozenset(name for name in outer if isinstance(known.get(name), ModuleType))
+
+
+def _unread(definition: ast.FunctionDef) -> set[tuple[int, int]]:
+    """Where values begin that are bound to a name which nothing reads."""
+    read = {node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    found = set()
+    for node in ast.walk(definition):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            (target, *more) = node.targets
+            if isinstance(target, ast.Name) and not more and target.id not in read:
+                found.add((node.value.lineno, node.value.col_offset))
+    return found
+
+
 def _prologue(definition: ast.FunctionDef, original: Any, rewriter: _Rewriter) -> list[ast.stmt]:
     """What a call does to its arguments in Triton: numbers and constexpr parameters become compile-time constants."""
     annotations = getattr(original, "__annotations__", {})
@@ -330,6 +383,10 @@ def _prologue(definition: ast.FunctionDef, original: Any, rewriter: _Rewriter) -
     for rest in (given.vararg, given.kwarg):
         if rest is not None:
             rest.annotation = None
+    if given.vararg is not None:
+        name = given.vararg.arg
+        value = rewriter.call(definition, "parameter", ast.Name(name, ast.Load()))
+        statements.append(ast.Assign([ast.Name(name, ast.Store())], value))
     for statement in statements:
         for node in ast.walk(statement):
             if isinstance(node, (ast.expr, ast.stmt)):

@@ -8,7 +8,8 @@ user's files, lines and columns.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+import weakref
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
@@ -19,28 +20,60 @@ from tritontrace.engines.ir.codegen import triton_dtype
 from tritontrace.engines.ir.runtime import MemorySite
 from tritontrace.source import SourceLocation
 
-__all__ = ["CodeInfo", "Sites", "is_kernel_code", "kernel_frames", "locate", "place", "register", "set_boundary"]
+__all__ = [
+    "CodeInfo",
+    "Sites",
+    "is_kernel_code",
+    "kernel_frames",
+    "locate",
+    "original_of",
+    "place",
+    "register",
+    "result_is_read",
+    "set_boundary",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class CodeInfo:
-    """What is known of a code object that runs rewritten source; `variables` are names by the place of what they are bound to."""
+    """What is known of a code object that runs rewritten source.
+
+    `variables` are names by the place of what they are bound to, `ignored` the places of calls whose results nothing reads;
+    `original` is the user's function.
+    """
 
     code: CodeType
     function: str
     variables: dict[tuple[int, int], str]
+    ignored: frozenset[tuple[int, int]]
+    original: weakref.ref[Any]
 
 
 _CODES: dict[int, CodeInfo] = {}
 """Rewritten code by identity. Each entry holds its code object, so that an id is never used again for another."""
 
 
-def register(code: CodeType, function: str, variables: dict[tuple[int, int], str]) -> None:
-    """Make `code`, and the code nested in it, known as the source of `function`."""
-    _CODES[id(code)] = CodeInfo(code, function, variables)
-    for inner in code.co_consts:
+def register(info: CodeInfo) -> None:
+    """Make code, and the code nested in it, known as the source of a function."""
+    _CODES[id(info.code)] = info
+    for inner in info.code.co_consts:
         if isinstance(inner, CodeType):
-            register(inner, function, variables)
+            register(replace(info, code=inner))
+
+
+def original_of(code: CodeType) -> Any:
+    """The user's function that rewritten `code` runs, or None."""
+    info = _CODES.get(id(code))
+    return None if info is None else info.original()
+
+
+def result_is_read() -> bool:
+    """False if nothing reads the result of the call that the running program stands at. Python 3.10 does not know."""
+    frames = kernel_frames(sys._getframe(1))
+    if not frames:
+        return True
+    line, column, _ = place(frames[0])
+    return (line, column - 1) not in _CODES[id(frames[0].f_code)].ignored
 
 
 def kernel_frames(frame: FrameType | None) -> list[FrameType]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,13 +16,17 @@ __all__ = ["CURRENT", "State", "current"]
 
 @dataclass(slots=True, eq=False)
 class State:
-    """One launch while it runs: `semantic`, `generator` are what Triton's builtins take as ``_semantic``, ``_generator``."""
+    """One launch while it runs: `semantic`, `generator` are what Triton's builtins take as ``_semantic``, ``_generator``.
+
+    `used_globals` are the constants of modules that it has read (see `engines.ir.shadows`).
+    """
 
     builder: Operations
     semantic: Any
     generator: Any
     rt: Runtime
     target: Target
+    used_globals: dict[Any, Any] = field(default_factory=dict)
 
 
 CURRENT: ContextVar[State] = ContextVar("tritontrace_python_engine")
