@@ -13,7 +13,8 @@ BENCH_ARGS ?=
 # What `make test-matrix` runs: these versions of Triton, with this target, on $(PYTHON).
 MATRIX ?= 3.6.0 3.8.0 3.9.0
 MATRIX_TARGET ?= test
-# A checkout of Triton, for triton-tests, and further words for that (see docs/triton-tests.md).
+# A checkout of Triton, for triton-tests, the engines to run them in, and further words for that (see docs/triton-tests.md).
+ENGINE ?= ir
 TRITON_SRC ?=
 TRITON_TESTS_ARGS ?=
 
@@ -99,7 +100,7 @@ test-matrix:  ## the test suite on each supported Triton, each in an environment
 	test -z "$$failed" || { echo "failed on Python $$python with Triton$$failed"; exit 1; }
 triton-tests: $(STAMP)  ## Triton's own language tests beside TRITON_INTERPRET=1: make triton-tests TRITON_SRC=path-of-a-checkout
 	@test -n "$(TRITON_SRC)" || { echo "TRITON_SRC must name a checkout of Triton of the installed version"; exit 2; }
-	$(RUN) -m tests.triton_suite.run --source "$(TRITON_SRC)" --jobs $(JOBS) $(TRITON_TESTS_ARGS)
+	$(RUN) -m tests.triton_suite.run --source "$(TRITON_SRC)" --jobs $(JOBS) --engine "$(ENGINE)" $(TRITON_TESTS_ARGS)
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .

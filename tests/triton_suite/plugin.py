@@ -36,7 +36,7 @@ class TooSlow(BaseException):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("triton suite")
-    group.addoption("--suite-mode", choices=["interpreter", OURS], required=True)
+    group.addoption("--suite-mode", choices=["interpreter", OURS, f"{OURS}-python", f"{OURS}-auto"], required=True)
     group.addoption("--suite-record", type=Path, help="where each outcome is appended, one JSON object a line")
     group.addoption("--suite-ids", type=Path, help="run only the tests whose ids stand in this file")
     group.addoption("--suite-collect", type=Path, help="write the ids of the collected tests here")
@@ -54,7 +54,8 @@ class Suite:
     """Selects, times, records; and in the mode ``ours`` opens the session and answers for the hardware."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.ours = config.option.suite_mode == OURS
+        self.ours = config.option.suite_mode.startswith(OURS)
+        self.engine = config.option.suite_mode.partition("-")[2] or "ir"
         self.record: Path | None = config.option.suite_record
         self.limit: float = config.option.suite_limit
         self.all_as_gpu: bool = config.option.suite_as_gpu
@@ -136,7 +137,7 @@ class Suite:
         import tritontrace
 
         # Strict: a launch that is not traced must not pass for one that is.
-        with tritontrace.session(engine=os.environ.get("ENGINE", "ir"), strict=True, keep=1):
+        with tritontrace.session(engine=self.engine, strict=True, keep=1):
             return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -130,7 +130,7 @@ class Runner:
         environment["TRITON_CACHE_DIR"] = str(self.folder / "cache")
         root = [f"--rootdir={self.tests}", f"--confcutdir={self.tests}", "-c", os.devnull, "-p", "no:cacheprovider"]
         quiet = ["-q", "--no-header", "--tb=short", "-W", "ignore", "--device=cpu", f"--suite-limit={self.limit}"]
-        if self.as_gpu and mode == "ours":
+        if self.as_gpu and mode.startswith("ours"):
             options = (*options, "--suite-as-gpu")
         command = [sys.executable, "-m", "pytest", *root, *quiet, "-p", PLUGIN, f"--suite-mode={mode}", *options, *files]
         with log.open("wb") as out:

@@ -75,27 +75,38 @@ def main(arguments: list[str]) -> int:
         # Fewer than asked for only when it was told to stop.
         ids = [test for test in ids if test in interpreter]
         mine = ids if options.all else [test for test in ids if interpreter[test].outcome in PASSES]
-        known = {} if options.fresh else runner.results("ours")
-        if options.rerun == "failed":
-            mine = [test for test in mine if test not in known or known[test].outcome not in PASSES]
-        elif options.rerun == "none":
-            mine = [test for test in mine if test not in known]
-        ours = run("ours", mine)
+        results: dict[str, dict[str, Outcome]] = {}
+        for engine in options.engine:
+            known = {} if options.fresh else runner.results(mode_of(engine))
+            wanted = mine
+            if options.rerun == "failed":
+                wanted = [test for test in mine if test not in known or known[test].outcome not in PASSES]
+            elif options.rerun == "none":
+                wanted = [test for test in mine if test not in known]
+            results[engine] = run(mode_of(engine), wanted)
 
     entries = listed.read()
-    rows, failing = count(ids, interpreter, ours, entries)
-    _print(console, rows, failing, ours, options.show)
+    counted = {engine: count(ids, interpreter, ours, entries) for engine, ours in results.items()}
+    columns, table = engines_table({engine: rows for engine, (rows, _) in counted.items()})
+    for number, (engine, (_, failing)) in enumerate(counted.items()):
+        _print(console, (columns, table) if number == 0 else None, failing, results[engine], options.show)
     if options.write is not None:
-        page.write(options.write, page.section(markdown(rows), uncollected, entries))
-    return 1 if failing else 0
+        page.write(options.write, page.section(markdown(columns, table), uncollected, entries))
+    return 1 if any(failing for _, failing in counted.values()) else 0
+
+
+def mode_of(engine: str) -> str:
+    """The name under which results of an engine of ours are kept."""
+    return "ours" if engine == "ir" else f"ours-{engine}"
 
 
 def _ours_first(
     console: Console, runner: Runner, ids: list[str], run: Callable[[str, list[str]], dict[str, Outcome]], options: Any
 ) -> int:
     """The failures without the table, for less: the interpreter runs only what does not pass here."""
-    known = {} if options.rerun == "all" else runner.results("ours")
-    ours = run("ours", [test for test in ids if test not in known or known[test].outcome not in PASSES])
+    mode = mode_of(options.engine[0])
+    known = {} if options.rerun == "all" else runner.results(mode)
+    ours = run(mode, [test for test in ids if test not in known or known[test].outcome not in PASSES])
     known = {} if options.fresh else runner.results("interpreter")
     failing = [test for test in ids if test in ours and ours[test].outcome not in (*PASSES, "skipped", "xfailed")]
     interpreter = run("interpreter", [] if options.as_gpu else [test for test in failing if test not in known])
@@ -103,7 +114,7 @@ def _ours_first(
         failing = [test for test in failing if test in interpreter and interpreter[test].outcome in PASSES]
     entries = listed.read()
     failing = [test for test in failing if not listed.find(entries, "differs", test.removeprefix("unit/"))]
-    _print(console, [], failing, ours, options.show)
+    _print(console, None, failing, ours, options.show)
     return 1 if failing else 0
 
 
@@ -151,19 +162,38 @@ def _total(rows: list[Row]) -> Row:
     return total
 
 
-def markdown(rows: list[Row]) -> str:
-    lines = ["| " + " | ".join(COLUMNS) + " |", "| --- " + "| ---: " * (len(COLUMNS) - 1) + "|"]
-    lines += ["| " + " | ".join(_cells(row)) + " |" for row in [*rows, _total(rows)]]
+def engines_table(rows: dict[str, list[Row]]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """(columns, lines of cells, the last one being the sum) of the rows of each engine: one table for all of them."""
+    if len(rows) == 1:
+        (only,) = rows.values()
+        return COLUMNS, [_cells(row) for row in [*only, _total(only)]]
+    columns = ["file", "tests", "interpreter passes", "interpreter s"]
+    for engine in rows:
+        columns += [f"{engine} passes", f"{engine} listed", f"{engine} fail", f"{engine} s"]
+    lines = []
+    for of_engines in zip(*([*own, _total(own)] for own in rows.values())):
+        first = of_engines[0]
+        line = [first.file, str(first.tests), str(first.interpreter), f"{first.interpreter_seconds:.0f}"]
+        for row in of_engines:
+            line += [str(row.ours), str(row.listed), str(row.fails), f"{row.our_seconds:.0f}"]
+        lines.append(line)
+    return tuple(columns), lines
+
+
+def markdown(columns: tuple[str, ...], table: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(columns) + " |", "| --- " + "| ---: " * (len(columns) - 1) + "|"]
+    lines += ["| " + " | ".join(cells) + " |" for cells in table]
     return "\n".join(lines) + "\n"
 
 
-def _print(console: Console, rows: list[Row], failing: list[str], ours: dict[str, Outcome], show: int) -> None:
-    if rows:
-        table = Table(*COLUMNS)
-        for row in rows:
-            table.add_row(*_cells(row))
+def _print(console: Console, counted: Any, failing: list[str], ours: dict[str, Outcome], show: int) -> None:
+    if counted is not None:
+        columns, (*lines, total) = counted
+        table = Table(*columns)
+        for line in lines:
+            table.add_row(*line)
         table.add_section()
-        table.add_row(*_cells(_total(rows)))
+        table.add_row(*total)
         console.print(table)
     groups: dict[str, list[str]] = defaultdict(list)
     for test in failing:
@@ -177,6 +207,14 @@ def _print(console: Console, rows: list[Row], failing: list[str], ours: dict[str
             console.print(f"    {test.removeprefix(function)} {message}", markup=False, soft_wrap=True)
 
 
+def _engines(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in ("ir", "python", "auto"):
+            raise argparse.ArgumentTypeError(f"unknown engine {name!r}; the engines are ir, python, auto")
+    return names
+
+
 def _chosen(file: str, patterns: list[str]) -> bool:
     return not patterns or any(fnmatch.fnmatchcase(file, f"*{pattern}*") for pattern in patterns)
 
@@ -185,6 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", type=Path, required=True, help="a checkout of Triton (its python/test is what is used)")
     parser.add_argument("--results", type=Path, default=Path(".triton-suite"), help="what is known from earlier runs")
+    parser.add_argument("--engine", type=_engines, default=["ir"], help="ir, python, auto, or several with commas between")
     parser.add_argument("--files", nargs="*", default=[], help="only files whose path contains one of these")
     parser.add_argument("--tests", default="*", help="only tests whose id matches this glob")
     parser.add_argument("--every", type=int, default=1, help="only every n-th test")

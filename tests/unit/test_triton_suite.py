@@ -46,6 +46,21 @@ def test_copy(device):
     assert (out == x + 1).all()
 
 
+@triton.jit
+def copy_at_last(x_ptr, out_ptr):
+    offsets = tl.arange(0, 8)
+    try:
+        x = tl.load(x_ptr + offsets)
+    finally:
+        tl.store(out_ptr + offsets, x)
+
+
+def test_try(device):
+    x, out = torch.arange(8, device=device), torch.zeros(8, dtype=torch.int64, device=device)
+    copy_at_last[(1, )](x, out)
+    assert (out == x).all()
+
+
 def test_hardware():
     assert is_interpreter() and not is_cuda()
 
@@ -91,6 +106,7 @@ def test_both_modes(source: Path, tmp_path: Path) -> None:
     interpreter = runner.run("interpreter", ids, 1, lambda count: None)
     assert {name: interpreter[test].outcome for name, test in zip(names, ids)} == {
         "test_copy": "passed",
+        "test_try": "passed",
         "test_hardware": "passed",
         "test_kernels_stay_compiled": "failed",
         "test_interpreted": "passed",
@@ -104,6 +120,7 @@ def test_both_modes(source: Path, tmp_path: Path) -> None:
     # A test that takes the process along is named, and the ones after it run all the same.
     assert outcomes == {
         "test_copy": "passed",
+        "test_try": "failed",
         "test_hardware": "passed",
         "test_kernels_stay_compiled": "passed",
         "test_interpreted": "failed",
@@ -116,9 +133,28 @@ def test_both_modes(source: Path, tmp_path: Path) -> None:
 
     entries = [listed.Entry("differs", ("language/test_core.py::test_interpreted",), "it is about the interpreter")]
     (row,), failing = run.count(ids, interpreter, ours, entries)
-    assert failing == [ids[names.index("test_crash[1]")], ids[names.index("test_slow")]]
-    assert (row.tests, row.interpreter, row.ours, row.listed, row.fails, row.more) == (8, 6, 3, 1, 2, 1)
-    assert "| language/test_core.py | 8 | 6 | 3 | 1 | 2 | 1 |" in run.markdown([row])
+    assert failing == [ids[names.index("test_try")], ids[names.index("test_crash[1]")], ids[names.index("test_slow")]]
+    assert (row.tests, row.interpreter, row.ours, row.listed, row.fails, row.more) == (9, 7, 3, 1, 3, 1)
+    assert "| language/test_core.py | 9 | 7 | 3 | 1 | 3 | 1 |" in run.markdown(*run.engines_table({"ir": [row]}))
+
+
+@pytest.mark.slow
+def test_engines_beside_each_other(source: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    common = ["--source", str(source), "--results", str(results), "--tests", "*test_??[py]*", "--jobs", "1"]
+    assert run.main([*common, "--engine", "ir,python", "--write", str(tmp_path / "page.md")]) == 1
+    table = [line for line in (tmp_path / "page.md").read_text().splitlines() if line.startswith("|")]
+    assert "| ir passes | ir listed | ir fail |" in table[0] and "| python passes | python listed | python fail |" in table[0]
+    cells = [cell.strip() for cell in table[2].strip("|").split("|")]
+    assert cells[:3] == ["language/test_core.py", "2", "2"]
+    assert (cells[4:7], cells[8:11]) == (["1", "0", "1"], ["2", "0", "0"])
+    assert {path.stem for path in results.glob("*.jsonl")} == {"interpreter", "ours", "ours-python"}
+
+
+def test_an_engine_that_there_is_not_is_refused(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.main(["--source", str(source), "--engine", "jit"])
+    assert "the engines are ir, python, auto" in capsys.readouterr().err
 
 
 def test_patterns_take_brackets_literally() -> None:
