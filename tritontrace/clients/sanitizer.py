@@ -24,6 +24,7 @@ from tritontrace.engines.ir.values import Separable
 from tritontrace.findings import Finding
 
 if TYPE_CHECKING:
+    from tritontrace.engines.memory import AddressSpace
     from tritontrace.launch import ArgumentInfo, Launch
 
 __all__ = ["Sanitizer"]
@@ -230,6 +231,8 @@ class Sanitizer(Client):
         home = memory.locate(low, size)
         if bool((home >= 0).all()) and np.array_equal(home, memory.locate(high, size)):
             return
+        if self._in_one_place(event, memory):
+            return
         rows, addresses, active = _rows(event, np.arange(len(event)))
         shape = np.broadcast_shapes(addresses.shape, active.shape)
         addresses, active = np.broadcast_to(addresses, shape), np.broadcast_to(active, shape)
@@ -259,6 +262,25 @@ class Sanitizer(Client):
             else:
                 meant = False
             self._record(event, rows, addresses, outside, tensor if meant else None)
+
+    @staticmethod
+    def _in_one_place(event: events.MemoryEvent, memory: AddressSpace) -> bool:
+        """Whether the active lanes of each program surely lie in one allocation, told from the first and the last of them.
+
+        Memory that the launch meets here for the first time is looked for, as the access itself would.
+        """
+        found = active_bounds(event)
+        if found is None:
+            return False
+        low, high, some = np.broadcast_arrays(*found)
+        low, high = low[some], high[some]
+        home = memory.locate(low, event.element_bytes)
+        if bool((home < 0).any()):
+            for address in distinct(low[home < 0]).tolist():
+                if memory.known(address) is None:
+                    memory.find(address)
+            home = memory.locate(low, event.element_bytes)
+        return bool((home >= 0).all()) and np.array_equal(home, memory.locate(high, event.element_bytes))
 
     def _info(self, tensor: str | None) -> ArgumentInfo | None:
         if tensor is None or self._launch is None:
