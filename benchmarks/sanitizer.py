@@ -161,9 +161,12 @@ def _own(report: dict[str, Any]) -> list[str]:
     return out
 
 
+_TOGETHER = "Sanitizer, race detector, profiler and tracer (summary) together"
+
+
 def _together(report: dict[str, Any]) -> list[str]:
     out = [
-        "Sanitizer, race detector, profiler and tracer (summary) together, on the workloads of `make bench`, against a session "
+        f"{_TOGETHER}, on the workloads of `make bench`, against a session "
         "without clients, in turns (target: at most 2x); and race detection alone (target: under 1 s):",
         "",
         "| launch | engine alone | all four | ratio | |",
@@ -195,6 +198,25 @@ def write_section(lines: list[str], path: Path) -> None:
     path.write_text(text)
 
 
+def together(options: argparse.Namespace) -> dict[str, Any]:
+    """The answers of `together.py`, by workload."""
+    found = {}
+    for name in [*(w.name for w in WORKLOADS), *SINGLES]:
+        print(name, file=sys.stderr, flush=True)
+        found[name] = ask(sys.executable, "benchmarks.together", name, str(options.seconds), timeout=options.timeout)
+    return found
+
+
+def replace_together(page: Path, options: argparse.Namespace) -> None:
+    """Measures what clients cost together anew, and puts it in the place of the table that the page has."""
+    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    report = {"together": together(options)}
+    load = f"Measured {date} (`--only-together`), load average {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores."
+    lines = [*_together(report), "", load]
+    head, rest = page.read_text().split(_TOGETHER, 1)
+    page.write_text(head + "\n".join(lines) + "\n" + END + rest.split(END, 1)[1])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sanitizer", description=__doc__)
     parser.add_argument("--viz", default=str(ROOT / ".venv-triton-viz" / "bin" / "python"), help="Python that has triton-viz")
@@ -202,9 +224,13 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one peer on one launch, all in all")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="launches whose name holds TEXT")
     parser.add_argument("--no-together", action="store_true", help="leave out what clients cost together")
+    parser.add_argument("--only-together", action="store_true", help="measure that alone, and put it in the page")
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "sanitizer.json")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md")
     options = parser.parse_args()
+    if options.only_together:
+        replace_together(options.page, options)
+        return 0
     report: dict[str, Any] = {"time": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "noise": [noise()], "cases": {}}
     asked = subprocess.run([options.viz, "-c", _VERSIONS], capture_output=True, text=True)
     report["viz_versions"] = json.loads(asked.stdout) if asked.returncode == 0 else {}
@@ -225,11 +251,7 @@ def main() -> int:
     report["memory"] = ask(sys.executable, worker, "memory", "-", "0", timeout=options.timeout)
     report["together"] = {}
     if not options.no_together:
-        for name in [*(w.name for w in WORKLOADS), *SINGLES]:
-            print(name, file=sys.stderr, flush=True)
-            report["together"][name] = ask(
-                sys.executable, "benchmarks.together", name, str(options.seconds), timeout=options.timeout
-            )
+        report["together"] = together(options)
     report["noise"].append(noise())
     lines = table(report)
     sys.stdout.write("\n".join(lines) + "\n")
