@@ -77,9 +77,10 @@ def in_threads(functions: list[Callable[[], Any]]) -> list[Any]:
     return results
 
 
-def in_subprocess(source: Path, **environment: str) -> str:
-    """Runs a script in a process of its own, with `environment` on top of ours; returns what it printed."""
+def in_subprocess(source: Path, *arguments: str, **environment: str) -> str:
+    """Runs a script in a process of its own, with `arguments`, and `environment` on top of ours; returns what it printed."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
-    run = subprocess.run([sys.executable, str(source)], env=env, capture_output=True, text=True, timeout=300, check=False)
+    command = [sys.executable, str(source), *arguments]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
     return run.stdout

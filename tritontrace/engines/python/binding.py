@@ -219,6 +219,14 @@ def _hint(function: Any) -> Any:
     return call
 
 
+def _dot_scaled(*args: Any, **kwargs: Any) -> Any:
+    # the names of formats are constants to the compiler, and 3.6 looks into them
+    def given(value: Any) -> Any:
+        return _constexpr(value) if isinstance(value, str) else value
+
+    return injected(_core.dot_scaled)(*map(given, args), **{name: given(value) for name, value in kwargs.items()})
+
+
 def _condition(test: Any, *options: Any, **named: Any) -> Any:
     return test
 
@@ -285,6 +293,7 @@ _SPECIAL: dict[int, Any] = {
     id(tl.static_assert): _static_assert,
     id(tl.static_print): _static_print,
     id(tl.map_elementwise): _map_elementwise,
+    id(tl.dot_scaled): _dot_scaled,
 }
 for _name in ("multiple_of", "max_contiguous", "max_constancy"):
     _SPECIAL[id(getattr(tl, _name))] = _hint(getattr(tl, _name))

@@ -101,7 +101,7 @@ class Builder:
         return out
 
     def create_clampf(self, x: Handle, low: Handle, high: Handle, propagate_nan: Any) -> Handle:
-        return self.apply("tt.clampf", x.type, x, low, high, propagateNan=int(int(propagate_nan) != 0))
+        return self.apply("tt.clampf", x.type, x, low, high, propagateNan=int(propagate_nan.name != "NONE"))
 
     def create_select(self, condition: Handle, x: Handle, y: Handle) -> Handle:
         out = self.apply("arith.select", x.type, condition, x, y)
