@@ -26,7 +26,7 @@ RUN := OMP_NUM_THREADS=1 $(BIN)/python
 CONSTRAINTS := $(VENV)/constraints.txt
 
 .PHONY: help install demo test test-fast test-python test-libraries libraries-table test-matrix triton-tests lint types format bench
-.PHONY: bench-compare bench-sanitizer clean
+.PHONY: bench-compare bench-sanitizer bench-step-through clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -126,6 +126,9 @@ VIZ_TRITON ?= 3.6.0
 
 bench-sanitizer: $(STAMP) .venv-triton-viz/.installed  ## the sanitizer against triton-viz's, and what clients cost together; writes docs/benchmarks.md
 	$(RUN) -m benchmarks.sanitizer --viz .venv-triton-viz/bin/python $(BENCH_ARGS)
+
+bench-step-through: $(STAMP)  ## engine="python" beside TRITON_INTERPRET=1, in turns; writes docs/benchmarks.md
+	$(RUN) -m benchmarks.step_through --write $(BENCH_ARGS)
 
 bench-compare: $(STAMP)  ## two commits in alternating rounds: make bench-compare REV1=main REV2=HEAD
 	$(BIN)/python -m benchmarks.compare $(REV1) $(REV2) $(BENCH_ARGS)

@@ -8,6 +8,7 @@ to be patched. What a method computes is the IR engine's (`engines.ir`); the val
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,12 @@ _SCALARS: dict[str, str] = {
 }
 _TYPES = {name: Type((), element) for name, element in _SCALARS.items()}
 _I1 = _TYPES["int1"]
+
+
+@lru_cache(maxsize=1024)
+def _rounded(text: str, name: str) -> Any:
+    """A number (as text, in which 0.0 and -0.0 differ) as an array; nobody changes the arrays of values."""
+    return numerics.round_to(np.array([float.fromhex(text)], np.float64), _TYPES[name].element)
 
 
 class Builder:
@@ -87,8 +94,7 @@ class Builder:
         return Handle(wrapped, _TYPES[f"int{bits}"])
 
     def _float(self, value: Any, name: str) -> Handle:
-        kind = _TYPES[name]
-        return Handle(numerics.round_to(np.array([float(value)], np.float64), kind.element), kind)
+        return Handle(_rounded(float(value).hex(), name), _TYPES[name])
 
     # -- elementwise ---------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import logging
 import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -39,6 +41,18 @@ if TYPE_CHECKING:
 __all__ = ["PythonEngine"]
 
 
+_log = logging.getLogger(__name__)
+
+
+@functools.cache
+def _tell_what_is_missing(instruments: frozenset[str]) -> None:
+    """Once for each set: these are made in the IR."""
+    _log.warning(
+        "engine='python' has not what clients ask for with %s; use engine='ir' for that",
+        ", ".join(map(repr, sorted(instruments))),
+    )
+
+
 class PythonEngine:
     """Steps through Python source. Rewritten functions are kept per function; of a launch nothing is kept."""
 
@@ -54,6 +68,8 @@ class PythonEngine:
         """The rewritten kernel; raises what the target's options raise, and `UnsupportedOpError` for source without a def."""
         if compat.is_gluon(bound.kernel):
             raise UntraceableLaunchError(f"kernel {bound.kernel_name!r} is written in Gluon, which has a language of its own")
+        if instruments:
+            _tell_what_is_missing(instruments)
         compile_options(bound)
         globals_watch(bound.kernel).check()
         return rewritten(bound.kernel, LANGUAGE)
@@ -106,11 +122,12 @@ class PythonEngine:
 
     def _execute(self, kernel: Any, rt: Runtime, builder: Operations, arguments: dict[str, Any], programs: Any) -> None:
         name = rt.launch.kernel_name
+        x, y, _ = rt.grid
 
         def run_one(lane: int) -> None:
             builder.frame = rt.frame(np.array([lane], np.int64))
             builder.spins = None
-            ids = LANGUAGE.program
+            ids = builder.program = (lane % x, lane // x % y, lane // (x * y))
             try:
                 with np.errstate(all="ignore"):  # it belongs to a thread, and each has its own
                     _call(kernel, {n: _fresh(v) for n, v in arguments.items()})
@@ -129,9 +146,9 @@ class PythonEngine:
                 ) from error
 
         def wait(location: Any) -> None:
-            kept = builder.frame, builder.spins
-            order.wait(LANGUAGE.program, location)
-            builder.frame, builder.spins = kept
+            kept = builder.frame, builder.spins, builder.program
+            order.wait(builder.program, location)
+            builder.frame, builder.spins, builder.program = kept
 
         order = Programs(_lanes(rt.grid, programs), run_one, lambda: rt.writes, name)
         builder.wait = wait

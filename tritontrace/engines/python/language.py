@@ -94,8 +94,7 @@ class Language:
     @property
     def program(self) -> tuple[int, int, int]:
         """The ids of the running program."""
-        x, y, z = current().builder.frame.program_ids()[0]
-        return int(x), int(y), int(z)
+        return current().builder.program
 
     @staticmethod
     def is_(a: Any, b: Any) -> bool:

@@ -35,12 +35,13 @@ class _Results:
 
 
 class Operations(Builder):
-    """A launch's builder. `frame` is the running program and the loops around the place where it stands.
+    """A launch's builder. `program` are the running program's ids, `frame` is it and the loops around the place where it stands.
 
     `spins` is set while a while loop runs: what the current iteration read, for telling a wait from work.
     """
 
     frame: Frame
+    program: tuple[int, int, int]
 
     def __init__(self, runtime: Runtime, options: Any, codegen_functions: dict[str, Any], module_map: dict[str, Any]) -> None:
         super().__init__(options, codegen_functions, module_map)

@@ -23,6 +23,10 @@ __all__ = ["NeedsLanesError", "Semantic", "TracedTensor", "adopt", "injected", "
 _tuple: Any = tl.tuple
 
 
+_SCALARS: dict[Any, dict[str, Any]] = {}
+"""What Triton's tensor has for a scalar of each type, but for its value: making it anew costs more than an addition."""
+
+
 class NeedsLanesError(Exception):
     """A combine function branches on its values: it is to be run lane by lane. Never leaves the engine."""
 
@@ -85,7 +89,14 @@ class TracedTensor(tl.tensor):  # type: ignore[misc]  # Triton's classes are unt
     handle: Any
 
     def __init__(self, handle: Handle, type: Any) -> None:
+        known = _SCALARS.get(type) if type.__class__ is tl.dtype else None
+        if known is not None:
+            self.__dict__.update(known)
+            self.handle = handle
+            return
         tl.tensor.__init__(self, handle, type)
+        if type.__class__ is tl.dtype:
+            _SCALARS[type] = {name: value for name, value in vars(self).items() if name != "handle"}
 
     def numpy(self) -> Any:
         """The numbers as an array of the block's shape (16- and 8-bit floats as float32, pointers as byte addresses)."""
