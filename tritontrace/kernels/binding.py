@@ -202,7 +202,7 @@ def real_compile(jit_fn: Any, bound: BoundLaunch | CompileRequest, target: Targe
         compiled = compat.compile_source(source, target=request.target.gpu_target, options=vars(options))
         compiled.__class__ = OfflineKernel
         compiled.src = None  # it leads to the kernel, which must not be kept alive by what is remembered about it
-        world.record_dependencies(function)
+        world.record_dependencies()
         known.globals.add(world.used_globals)
         compiled = by_source.setdefault(key, compiled)
     if alike is not None:

@@ -331,12 +331,14 @@ class ShadowWorld:
         """Remember that `function` read the global `name`, as Triton does for what may change between launches."""
         note_global(self.used_globals, function.fn, name, value)
 
-    def record_dependencies(self, function: ShadowFunction) -> None:
-        """The same for all that Triton's walk over `function` met: a compile that a cache on disk answers looks nothing up."""
-        readers = {id(shadow.fn.__globals__): shadow for shadow in self._shadows.values() if isinstance(shadow, ShadowFunction)}
-        for (name, namespace), (value, _) in function.used_global_vals.items():
-            if namespace in readers:
-                self.record_global(readers[namespace], name, value)
+    def record_dependencies(self) -> None:
+        """The same for all that Triton's walk for its hash met: a compile that a cache on disk answers looks nothing up."""
+        functions = [shadow for shadow in self._shadows.values() if isinstance(shadow, ShadowFunction)]
+        readers = {id(function.fn.__globals__): function for function in functions}
+        for function in functions:  # Triton 3.6 does not give a caller what its helpers use
+            for (name, namespace), (value, _) in function.used_global_vals.items():
+                if namespace in readers:
+                    self.record_global(readers[namespace], name, value)
 
 
 def note_global(used: dict[tuple[str, int], UsedGlobal], reader: Any, name: str, value: Any) -> None:
