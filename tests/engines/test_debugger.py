@@ -74,3 +74,36 @@ def test_a_person_stops_looks_steps_and_goes_on(tmp_path: Path) -> None:
     assert "result [0.0, 25.0, 27.0, 29.0, 31.0]" in terminal.until("31.0]\r\n")
     assert os.waitpid(terminal.pid, 0)[1] == 0
     os.close(terminal.fd)
+
+
+def test_whoever_quits_the_debugger_gets_bdb_quit(tmp_path: Path) -> None:
+    script = tmp_path / "debugged.py"
+    script.write_text(
+        SCRIPT.replace("with tritontrace.session", "import bdb\ntry:\n  with tritontrace.session").replace(
+            "    kernel[(4,)]", "      kernel[(4,)]"
+        )
+        + "\n"
+    )
+    text = script.read_text().replace('print("result"', 'except bdb.BdbQuit:\n    print("quit")\nprint("result"')
+    script.write_text(text)
+    terminal = Terminal(script)
+    terminal.until("(Pdb) ")
+    os.write(terminal.fd, b"q\n")
+    assert "quit\r\nresult [0.0, 0.0, 0.0, 0.0, 0.0]" in terminal.until("0.0]\r\n")
+    assert os.waitpid(terminal.pid, 0)[1] == 0
+    os.close(terminal.fd)
+
+
+def test_auto_takes_a_breakpoint_in_a_helper_to_the_python_engine(tmp_path: Path) -> None:
+    script = tmp_path / "debugged.py"
+    helper = "@triton.jit\ndef twice(v, by=2):\n    breakpoint()\n    return v * by\n\n"
+    text = SCRIPT.replace("@triton.jit", helper + "@triton.jit")
+    text = text.replace("    breakpoint()\n    y = x * 2 + 1", "    y = twice(x) + 1")
+    script.write_text(text.replace('engine="python"', 'engine="auto"'))
+    terminal = Terminal(script)
+    assert "twice()" in terminal.until("(Pdb) ")
+    assert "fp32[4] [12. 13. 14. 15.]" in terminal.ask("p v")
+    os.write(terminal.fd, b"c\n")
+    assert "result [0.0, 25.0, 27.0, 29.0, 31.0]" in terminal.until("31.0]\r\n")
+    assert os.waitpid(terminal.pid, 0)[1] == 0
+    os.close(terminal.fd)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 import tritontrace
 from tritontrace import Coverage
@@ -130,6 +132,24 @@ def test_outputs_are_right(tmp_path: Path) -> None:
     with tritontrace.session([Coverage(data_file=tmp_path / "cov")]):
         covered.kernel[(4,)](x, 40, True, BLOCK=16)
     assert torch.equal(x, wanted)
+
+
+@triton.jit
+def with_defaults(x_ptr, value=3, twice: tl.constexpr = True):
+    tl.store(x_ptr, value)
+    if twice:
+        tl.store(x_ptr + 1, value)
+
+
+def test_parameters_with_default_values(tmp_path: Path) -> None:
+    x = torch.zeros(2)
+    with tritontrace.session([Coverage(data_file=tmp_path / "cov")]):
+        with_defaults[(1,)](x)
+    assert x.tolist() == [3, 3]
+    data = coverage.CoverageData(str(tmp_path / "cov"))
+    data.read()
+    first = with_defaults.starting_line_number
+    assert {first + 2, first + 3, first + 4} <= set(data.lines(__file__) or ())
 
 
 def test_without_coverage_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

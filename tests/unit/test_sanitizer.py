@@ -348,3 +348,18 @@ def test_far_too_many_elements_are_not_all_listed(monkeypatch: pytest.MonkeyPatc
     finding = _faulty_tiles()
     assert finding.elements_by_program == {} and finding.details["all_elements_listed"] is False
     assert finding.elements.tolist() == list(range(96, 112))
+
+
+@triton.jit
+def shrinking_kernel(x_ptr, n):
+    rows = tl.arange(0, 8)[:, None]
+    tl.store(x_ptr + rows * 4 + tl.arange(0, 4)[None, :], 1.0, mask=(tl.program_id(0) + rows < n) & (rows >= 0))
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_programs_that_differ_by_their_masks_alone(dry_run: bool) -> None:
+    with tritontrace.session(clients=[Sanitizer(dry_run=dry_run)]) as session:
+        shrinking_kernel[(6,)](torch.zeros(10), 10)
+    (finding,) = session.findings
+    rows = {p: range(10, 4 * min(8, 10 - p)) for p in range(6)}
+    assert {p[0]: e.tolist() for p, e in finding.elements_by_program.items()} == {p: list(e) for p, e in rows.items()}

@@ -54,8 +54,8 @@ def alike(event: events.MemoryEvent, rows: Int64s) -> tuple[Int64s, Int64s | Non
         lanes *= n
     if lanes < _WORTH * width:
         return rows, None
-    if len(columns) == 1 and width == 8:
-        _, first, label = np.unique(columns[0].reshape(-1), return_index=True, return_inverse=True)
+    if len(columns) == 1 and columns[0].ndim == 1:
+        _, first, label = np.unique(columns[0], return_index=True, return_inverse=True)
     else:
         keys = np.ascontiguousarray(np.concatenate(views, axis=1)).view(np.dtype((np.void, width))).reshape(-1)
         _, first, label = np.unique(keys, return_index=True, return_inverse=True)

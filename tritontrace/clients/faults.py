@@ -206,6 +206,7 @@ class Faults:
         }
         if not self.complete:
             details["all_elements_listed"] = False
+            del details["accesses"]  # they are counted only as long as their elements are looked at
         if self.extent is not None:
             first, last = self.extent.first, self.extent.last
             details["bytes_before"] = max(0, first - self.lowest)

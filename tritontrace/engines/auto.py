@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from triton.compiler.errors import CompilationError
+
 from tritontrace import engines
 from tritontrace.errors import UnsupportedOpError
 from tritontrace.kernels import compat
@@ -85,5 +87,11 @@ def _instead(error: Exception, bound: BoundLaunch, quiet: bool = False) -> Engin
 
 def _python_name(error: Exception) -> bool:
     """True if the compiler met one of Python's own functions that it does not know, as in ``breakpoint()``."""
-    cause = error.__cause__ if error.__cause__ is not None else error
-    return isinstance(cause, NameError) and "breakpoint is not defined" in str(cause)
+    cause: BaseException | None = error
+    while (
+        cause is not None
+    ):  # of a helper, the error of the call is raised from that of the helper's line, which has only its text
+        if isinstance(cause, (NameError, CompilationError)) and "breakpoint is not defined" in str(cause):
+            return True
+        cause = cause.__cause__
+    return False

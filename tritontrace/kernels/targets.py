@@ -65,7 +65,9 @@ def _parse_text(text: str) -> Target:
             major = -1
         if major >= 0:
             return Target("hip", arch, 32 if major >= 10 else 64)
-    raise ValueError(f"unknown target {text!r}; write it as 'cuda:90' or 'hip:gfx942'")
+    raise ValueError(
+        f"unknown target {text!r}; write it as 'cuda:90' (H100; the compute capability times 10) or 'hip:gfx942' (MI300)"
+    )
 
 
 def _current() -> Target | None:

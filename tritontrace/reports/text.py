@@ -150,6 +150,8 @@ def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
         count, (first, last) = len(finding.elements), finding.elements[[0, -1]]
         ends = f" (first {first}, last {last})" if count > 1 else ""
         text = f"{_count(count, 'element')}: {format_elements(finding.elements)}{ends}"
+        if details.get("all_elements_listed") is False:
+            text = f"more than are listed; the first that were met: {text}"
         if info is not None and details.get("element_bytes", info.element_bytes) != info.element_bytes:
             text += f", counted in {details.get('element_type') or 'the access'} elements of {details['element_bytes']} bytes"
         yield "elements", text

@@ -493,8 +493,8 @@ class ShadowCodeGenerator(compat.CodeGenerator):  # type: ignore[misc]  # Triton
         return value if type(value) in _PLAIN else self.shadow_world.shadow(value)
 
     def _mark_statement(self, node: Any) -> None:
-        if self.file_name.startswith(_TRITON):
-            return
+        if self.file_name.startswith(_TRITON) or not hasattr(node, "lineno"):
+            return  # Triton makes statements of its own for parameters with a default value
         taken = not isinstance(node, Skipped)
         self.builder.create_print(statement_mark(self.file_name, self.begin_line + node.lineno, taken), False, [], [])
 

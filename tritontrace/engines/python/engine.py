@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import functools
 import inspect
 import logging
@@ -131,7 +132,7 @@ class PythonEngine:
             try:
                 with np.errstate(all="ignore"):  # it belongs to a thread, and each has its own
                     _call(kernel, {n: _fresh(v) for n, v in arguments.items()})
-            except TritonTraceError:
+            except (TritonTraceError, bdb.BdbQuit):  # whoever quits the debugger wants no kernel error
                 raise
             except Exception as error:
                 if error is rt.failure:
