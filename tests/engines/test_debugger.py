@@ -56,6 +56,13 @@ class Terminal:
         os.write(self.fd, line.encode() + b"\n")
         return self.until("(Pdb) ")
 
+    def end(self, line: str, result: str) -> None:
+        """The last line that is typed; the process shows `result` and ends well."""
+        os.write(self.fd, line.encode() + b"\n")
+        self.until(result)
+        assert os.waitpid(self.pid, 0)[1] == 0
+        os.close(self.fd)
+
 
 def test_a_person_stops_looks_steps_and_goes_on(tmp_path: Path) -> None:
     script = tmp_path / "debugged.py"
@@ -70,10 +77,7 @@ def test_a_person_stops_looks_steps_and_goes_on(tmp_path: Path) -> None:
     assert "4" in shown
     assert "tl.store(out_ptr + at, y)" in terminal.ask("n") + terminal.ask("l .")
     assert "[25. 27. 29. 31.]" in terminal.ask("p y")
-    os.write(terminal.fd, b"c\n")
-    assert "result [0.0, 25.0, 27.0, 29.0, 31.0]" in terminal.until("31.0]\r\n")
-    assert os.waitpid(terminal.pid, 0)[1] == 0
-    os.close(terminal.fd)
+    terminal.end("c", "result [0.0, 25.0, 27.0, 29.0, 31.0]")
 
 
 def test_whoever_quits_the_debugger_gets_bdb_quit(tmp_path: Path) -> None:
@@ -88,10 +92,7 @@ def test_whoever_quits_the_debugger_gets_bdb_quit(tmp_path: Path) -> None:
     script.write_text(text)
     terminal = Terminal(script)
     terminal.until("(Pdb) ")
-    os.write(terminal.fd, b"q\n")
-    assert "quit\r\nresult [0.0, 0.0, 0.0, 0.0, 0.0]" in terminal.until("0.0]\r\n")
-    assert os.waitpid(terminal.pid, 0)[1] == 0
-    os.close(terminal.fd)
+    terminal.end("q", "quit\r\nresult [0.0, 0.0, 0.0, 0.0, 0.0]")
 
 
 def test_auto_takes_a_breakpoint_in_a_helper_to_the_python_engine(tmp_path: Path) -> None:
@@ -103,7 +104,4 @@ def test_auto_takes_a_breakpoint_in_a_helper_to_the_python_engine(tmp_path: Path
     terminal = Terminal(script)
     assert "twice()" in terminal.until("(Pdb) ")
     assert "fp32[4] [12. 13. 14. 15.]" in terminal.ask("p v")
-    os.write(terminal.fd, b"c\n")
-    assert "result [0.0, 25.0, 27.0, 29.0, 31.0]" in terminal.until("31.0]\r\n")
-    assert os.waitpid(terminal.pid, 0)[1] == 0
-    os.close(terminal.fd)
+    terminal.end("c", "result [0.0, 25.0, 27.0, 29.0, 31.0]")

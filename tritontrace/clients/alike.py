@@ -6,6 +6,7 @@ because it leaves its tensor, that saves all but one of them.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tritontrace.engines.ir.values import Compare, Mask, Separable
 if TYPE_CHECKING:
     from tritontrace import events
 
-__all__ = ["alike", "members_of"]
+__all__ = ["alike"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -24,10 +25,10 @@ _WORTH = 4
 """Lanes of a tile for each byte that tells programs apart, below which looking at every program costs no more."""
 
 
-def alike(event: events.MemoryEvent, rows: Int64s) -> tuple[Int64s, Int64s | None]:
-    """(representatives, label): some of the programs `rows`, in their order, and for each of `rows` which of them is like it.
+def alike(event: events.MemoryEvent, rows: Int64s) -> tuple[Int64s, list[Int64s] | None]:
+    """(representatives, members): some of the programs `rows`, in their order, and for each all of `rows` that are like it.
 
-    Two programs are alike if they access the same addresses through the same lanes. The label is None where nothing
+    Two programs are alike if they access the same addresses through the same lanes. There are no members where nothing
     is known, and everyone represents itself.
     """
     pointer: Any = event.address
@@ -46,27 +47,17 @@ def alike(event: events.MemoryEvent, rows: Int64s) -> tuple[Int64s, Int64s | Non
         if part.shape[0] > 1:
             columns.append(part[rows].reshape(len(rows), -1))
     if not columns:
-        return rows[:1], np.zeros(len(rows), np.int64)
+        return rows[:1], [rows]
     views = [np.ascontiguousarray(c).reshape(len(rows), -1).view(np.uint8) for c in columns]
     width = sum(view.shape[1] for view in views)
-    lanes = 1
-    for n in event.block:
-        lanes *= n
-    if lanes < _WORTH * width:
+    if math.prod(event.block) < _WORTH * width:
         return rows, None
     if len(columns) == 1 and columns[0].ndim == 1:
         _, first, label = np.unique(columns[0], return_index=True, return_inverse=True)
     else:
         keys = np.ascontiguousarray(np.concatenate(views, axis=1)).view(np.dtype((np.void, width))).reshape(-1)
         _, first, label = np.unique(keys, return_index=True, return_inverse=True)
+    by_label = np.argsort(label.reshape(-1), kind="stable")
+    members = np.split(rows[by_label], np.cumsum(np.bincount(label.reshape(-1)))[:-1])
     order = np.argsort(first)
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return rows[first[order]], rank[label.reshape(-1)]
-
-
-def members_of(rows: Int64s, label: Int64s) -> tuple[Int64s, Int64s]:
-    """`rows` by `label`, and where, after the first, another one begins: what `numpy.split` takes."""
-    order = np.argsort(label, kind="stable")
-    sorted_labels = label[order]
-    return rows[order], np.flatnonzero(sorted_labels[1:] != sorted_labels[:-1]) + 1
+    return rows[first[order]], [members[i] for i in order.tolist()]

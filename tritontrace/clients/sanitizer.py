@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritontrace import events
-from tritontrace.clients.alike import alike, members_of
+from tritontrace.clients.alike import alike
 from tritontrace.clients.base import Client, OpCallbacks
 from tritontrace.clients.bounds import active_bounds
 from tritontrace.clients.corners import Corners
@@ -178,8 +178,7 @@ class Sanitizer(Client):
                 known.add_bounds(event, suspects, bounds[0], bounds[1])
                 return
         # Lane by lane, a few programs at a time, one of those that do the same.
-        some, label = alike(event, suspects)
-        members = None if label is None else np.split(*members_of(suspects, label))
+        some, members = alike(event, suspects)
         step = max(1, _SLAB // max(1, math.prod(event.block)))
         for start in range(0, len(some), step):
             rows, addresses, active = _rows(event, some[start : start + step])
