@@ -25,7 +25,7 @@ RUN := OMP_NUM_THREADS=1 $(BIN)/python
 # The one place where the version under test may differ from the pin.
 CONSTRAINTS := $(VENV)/constraints.txt
 
-.PHONY: help install demo test test-fast test-python test-libraries libraries-table test-matrix triton-tests lint types format bench
+.PHONY: help install demo test test-fast test-python test-both test-libraries libraries-table test-matrix triton-tests lint types format bench
 .PHONY: bench-compare bench-sanitizer bench-step-through clean
 
 help:  ## this list
@@ -65,6 +65,11 @@ ENGINE_TESTS := tests/language tests/known_faults tests/numbers tests/arguments 
 
 test-python: $(STAMP)  ## the tests of kernels again, in sessions with engine="python"
 	$(RUN) -m pytest -n $(JOBS) -m "not libraries and not slow" --engine python $(ENGINE_TESTS)
+
+test-both: $(STAMP)  ## every launch of the tests in both engines, whose memory and accesses are compared
+	$(RUN) -m pytest -n $(JOBS) -m "not libraries and not slow" --engine both $(BOTH_TESTS)
+
+BOTH_TESTS ?= tests
 
 # Each library in an environment of its own, without the dependencies it declares (they would bring another torch or Triton).
 LIBRARIES ?= liger fla flag_gems

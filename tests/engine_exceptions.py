@@ -1,10 +1,30 @@
-"""Tests that say nothing about the Python engine: ``--engine python`` skips them, for the reason that stands here."""
+"""What does not hold of both engines: tests that say nothing about the Python engine, and launches that may differ.
+
+``--engine python`` skips the tests of `EXCEPTIONS`; ``--engine both`` is less strict with launches of the tests of `COMPARED`.
+"""
 
 from __future__ import annotations
 
 import fnmatch
+from dataclasses import dataclass
 
-__all__ = ["EXCEPTIONS", "reason"]
+__all__ = ["COMPARED", "EXCEPTIONS", "Compared", "compared", "reason"]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What need not be equal, and why.
+
+    `nothing`: no comparison. `order`: the order of programs decides what comes out; the IR engine, too, runs one program after
+    another. `waits`: how often a program looks is nobody's promise, so that only memory is compared. `close`: (rtol, atol) for
+    values instead of equal bits.
+    """
+
+    nothing: str | None = None
+    order: str | None = None
+    waits: str | None = None
+    close: tuple[float, float] | None = None
+
 
 _UNDEFINED = "undefined lanes are followed in the kernel's IR only"
 _RECORDED = "the compiler's own record of the names it met"
@@ -26,3 +46,29 @@ EXCEPTIONS: dict[str, str] = {
 def reason(nodeid: str) -> str | None:
     """Why the test is no test of the Python engine, or None."""
     return next((why for pattern, why in EXCEPTIONS.items() if fnmatch.fnmatchcase(nodeid, pattern)), None)
+
+
+_RACE = "programs race, which is what the test is about"
+_TICKETS = "programs take tickets, or add up in the order in which they come"
+_SPINS = "programs look at a flag or a lock until it changes"
+
+COMPARED: dict[str, Compared] = {
+    "*test_launching.py::test_one_tensor_as_argument_of_launches_on_many_threads": Compared(nothing="threads write one tensor"),
+    "*test_inline_asm.py::test_two_programs_may_answer_differently": Compared(nothing="a callback gets one program at a time"),
+    "*test_atomics.py::test_every_operation_and_type?m*-torch.float*": Compared(order="Triton makes two atomics of it"),
+    "*test_layer_norm.py::test_backward_with_locks*": Compared(order=_TICKETS, waits=_SPINS),
+    "*test_cases.py::test_races*lock*": Compared(order=_RACE, waits=_SPINS),
+    "*test_cases.py::test_races*flag*": Compared(order=_RACE, waits=_SPINS),
+    "*test_cases.py::test_races*barrier*": Compared(order=_RACE, waits=_SPINS),
+    "*test_cases.py::test_races*semaphore*": Compared(order=_RACE, waits=_SPINS),
+    "*test_cases.py::test_races*": Compared(order=_RACE),
+    "*test_shared_cases.py::test_shared_case?r*lock*": Compared(order=_TICKETS, waits=_SPINS),
+    "*test_shared_cases.py::test_shared_case?r*": Compared(order=_RACE),
+    "*test_bounds.py::test_fault_40_a_program_that_waits_for_a_later_one_finishes": Compared(order=_TICKETS, waits=_SPINS),
+}
+"""Node ids (globs) and what of their launches need not be equal."""
+
+
+def compared(nodeid: str) -> Compared:
+    """What of the test's launches need not be equal in the two engines."""
+    return next((what for pattern, what in COMPARED.items() if fnmatch.fnmatchcase(nodeid, pattern)), Compared())

@@ -16,33 +16,14 @@ from triton.compiler.errors import CompilationError
 import tritontrace
 from examples.kernels import attention, block_pointers, dropout, histogram, layer_norm, matmul, softmax, vector_add
 from tests.engines import generated
-from tritontrace.events import Atomic, Load, Store
+from tests.engines.comparing import Accesses, same_bits
 from tritontrace.kernels import capabilities
 
 
-class Accesses(tritontrace.Client):
-    """Every access of every program: what, where in the source and in which tensor, and which elements."""
-
-    name = "accesses"
-
-    def __init__(self) -> None:
-        self.seen: Counter[Any] = Counter()
-
-    def register_op_callback(self, op: type) -> Any:
-        return tritontrace.OpCallbacks(after=self.note) if op in (Load, Store, Atomic) else None
-
-    def note(self, event: Any) -> None:
-        places = (*(call.line for call in event.call_stack), event.location.line)
-        offsets, active = event.offsets(), event.active()
-        for row, program in enumerate(event.programs.tolist()):
-            elements = offsets[row][active[row]]
-            self.seen[(event.access, event.site.op, places, tuple(program), event.tensor, elements.tobytes())] += 1
-
-
-def both(run: Callable[[], Any]) -> list[tuple[list[torch.Tensor], Counter[Any]]]:
+def both(run: Callable[[], Any], values: bool = True) -> list[tuple[list[torch.Tensor], Counter[Any]]]:
     results = []
     for engine in ("ir", "python"):
-        client = Accesses()
+        client = Accesses(values)
         with tritontrace.session(clients=[client, "sanitizer"], engine=engine) as session:
             out = run()
         assert session.findings == []
@@ -88,10 +69,10 @@ if capabilities.block_pointers():
 
 @pytest.mark.parametrize("name", [*EXACT, *CLOSE])
 def test_corpus(name: str) -> None:
-    (first, accesses), (second, others) = both((EXACT | CLOSE)[name])
+    (first, accesses), (second, others) = both((EXACT | CLOSE)[name], values=name in EXACT)
     for a, b in zip(first, second, strict=True):
         if name in EXACT:
-            assert torch.equal(a, b)
+            assert same_bits(a, b).all()
         else:
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
     assert accesses and accesses == others
@@ -109,12 +90,6 @@ def _inputs(kind: str) -> list[torch.Tensor]:
         numbers[:6] = [0.0, -0.0, np.inf, np.nan, 1e-5, 300]
         tensor = torch.from_numpy(numbers).to(getattr(torch, kind))
     return [tensor[:20].clone(), tensor[10:].clone()]
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    bits = tensor.view(getattr(torch, f"int{tensor.element_size() * 8}"))
-    # which NaN an operation gives is nobody's promise
-    return torch.where(tensor.isnan(), 0, bits) if tensor.is_floating_point() else bits
 
 
 @pytest.mark.filterwarnings("ignore:Logical operators")
@@ -136,5 +111,5 @@ def test_generated_kernels(drawn: tuple[str, str], tmp_path: Path) -> None:
     except CompilationError:
         reject()  # hypothesis complains if that happens to many
     (first, accesses), (second, others) = both(run)
-    assert torch.equal(_bits(first[0]), _bits(second[0])), source
+    assert same_bits(first[0], second[0]).all(), source
     assert accesses == others, source

@@ -372,3 +372,31 @@ def test_any_walk_of_three_pointers(tmp_path_factory: Any, body: list[str], loop
         module.walk[(programs,)](*tensors, out, n, SIZE=SIZE)
     assert [tensor.tolist() for tensor in (*tensors, out)] == want
     assert session.findings == []
+
+
+@triton.jit
+def one_each(a_ptr, b_ptr, out_ptr):
+    pid = tl.program_id(0)
+    p = tl.where(pid % 2 == 0, a_ptr, b_ptr)
+    tl.store(out_ptr + pid, tl.load(p + pid))
+
+
+def test_an_access_of_programs_that_mean_different_tensors_names_none() -> None:
+    a, b, out = torch.arange(4.0), torch.arange(10.0, 14.0), torch.zeros(4)
+    named: dict[int, str | None] = {}
+
+    class Names(tritontrace.Client):
+        name = "names"
+
+        def register_op_callback(self, op: type) -> tritontrace.OpCallbacks | None:
+            return tritontrace.OpCallbacks(after=self.note) if op is tritontrace.events.Load else None
+
+        def note(self, event: tritontrace.events.Load) -> None:
+            named.update(dict.fromkeys(event.programs[:, 0].tolist(), event.tensor))
+
+    with tritontrace.session(clients=[Names()]):
+        one_each[(4,)](a, b, out)
+    assert out.tolist() == [0.0, 11.0, 2.0, 13.0]
+    # one program after another, each has its own name; together they have none
+    right = {0: "a_ptr", 1: "b_ptr", 2: "a_ptr", 3: "b_ptr"}
+    assert named in (right, dict.fromkeys(range(4)))

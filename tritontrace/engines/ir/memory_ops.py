@@ -28,9 +28,16 @@ __all__ = [
 
 
 def _tensor(frame: Frame, site: MemorySite, pointer: Any) -> str | None:
+    """The argument that an access means; None where its programs mean different ones."""
     if site.parameter is not None:
         return site.parameter
-    return frame.rt.tensor_at(access.bounds(pointer)[0])
+    low = address_form(pointer).minmax()[0]
+    tensor = frame.rt.tensor_at(int(low.min()))
+    if tensor is not None and len(low) > 1:
+        other = frame.rt.tensor_at(int(low.max()))
+        if other is not None and other != tensor:
+            return None
+    return tensor
 
 
 def load(frame: Frame, site: MemorySite, pointer: Any, mask: Any = None, other: Any = None) -> Any:
