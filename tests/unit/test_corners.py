@@ -17,7 +17,8 @@ import tritontrace
 from tritontrace import Sanitizer
 from tritontrace.clients.base import ClientManager
 from tritontrace.clients.corners import Corners
-from tritontrace.engines.ir.affine import corner_programs
+from tritontrace.engines.ir import engine
+from tritontrace.engines.ir.boxes import box_chunks, corner_programs, undecided_boxes
 from tritontrace.engines.ir.engine import IREngine
 from tritontrace.engines.ir.values import Axis, Compare, Mask, Separable
 
@@ -151,7 +152,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def _dry(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> list[Any]:
     with tritontrace.session(clients=[Sanitizer(dry_run=True)]) as session:
         kernel[grid](*arguments, **constants)
-    return [(f.kind, f.tensor, f.programs.tolist(), f.elements.tolist(), f.details["accesses"]) for f in session.findings]
+    return [(f.kind, f.tensor, f.programs.tolist(), f.elements.tolist(), f.details.get("accesses")) for f in session.findings]
 
 
 def _meta(*shape: int) -> torch.Tensor:
@@ -237,3 +238,96 @@ def test_other_clients_still_see_every_program(seen: list[int]) -> None:
     with tritontrace.session(clients=[Sanitizer(dry_run=True), Seeing()]):
         add_kernel[(9,)](_meta(144), _meta(144), 144, BLOCK=16)
     assert seen == [9]
+
+
+def test_one_faulty_program_of_millions_is_found_without_looking_at_all(seen: list[int]) -> None:
+    n = (1 << 22) * 16
+    (found,) = _dry(add_kernel, (1 << 22,), _meta(n), _meta(n - 3), n, BLOCK=16)
+    assert found[1:4] == ("y_ptr", [[(1 << 22) - 1, 0, 0]], [n - 3, n - 2, n - 1])
+    assert sum(seen) < 1 << 18
+
+
+@triton.jit
+def plane_kernel(x_ptr, y_ptr, stride, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + tl.program_id(1) * stride + at, tl.load(x_ptr + tl.program_id(2) + at))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    grid=st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 5)),
+    short=st.tuples(st.integers(-2, 30), st.integers(-2, 90)),
+    stride=st.integers(-3, 40),
+    chunk=st.sampled_from([1, 4, 32, 256]),
+)
+def test_boxes_of_the_grid_hide_no_fault(grid: Any, short: Any, stride: int, chunk: int) -> None:
+    x, y, z = grid
+    arguments = (_meta(max(0, x * 4 + z - 1 - short[0])), _meta(max(0, x * 4 + (y - 1) * max(0, stride) - short[1])), stride)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "SLICE_ELEMENTS", chunk)
+        found = _dry(plane_kernel, grid, *arguments, BLOCK=4)
+        patch.setattr(ClientManager, "by_corners", lambda self: None)
+        everywhere = _dry(plane_kernel, grid, *arguments, BLOCK=4)
+    assert sorted(found) == sorted(everywhere)
+    faulty = max(0, x * 4 + z - 1 - arguments[0].numel())
+    assert bool(faulty) == any(f[1] == "x_ptr" for f in found)
+
+
+@pytest.mark.parametrize("grid", [(1, 1, 1), (7, 1, 1), (5, 6, 3)])
+@pytest.mark.parametrize("enough", [1, 5])
+def test_every_program_in_doubt_is_in_one_box(grid: Any, enough: int) -> None:
+    everyone = _ids(grid, np.arange(np.prod(grid)))
+    for bad in everyone.tolist():
+
+        def doubtful(box: Any) -> bool:
+            return all(start <= i < start + n for i, (start, n) in zip(bad, box))
+
+        boxes = undecided_boxes(grid, doubtful, enough)
+        programs = np.concatenate(list(box_chunks(grid, boxes, 2)))
+        assert bad in _ids(grid, programs).tolist()
+        assert len(programs) == len(set(programs.tolist())) <= enough
+    whole = np.concatenate(list(box_chunks(grid, undecided_boxes(grid, lambda box: True, 1), 4)))
+    assert whole.tolist() == list(range(len(everyone)))
+    assert undecided_boxes(grid, lambda box: False, 1) == []
+
+
+@triton.jit
+def loose_kernel(x_ptr, y_ptr, n, m, k, a, b, STEPS: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    columns = tl.arange(0, BLOCK)
+    for i in range(STEPS):
+        x = tl.load(x_ptr + at + i, mask=(at + i * a < n) & (columns < k))
+        if SUM:
+            x = tl.sum(x) + at * 0.0
+        tl.store(y_ptr + at + i + tl.program_id(1) * b, x, mask=(at + tl.program_id(1) * b < m) & (columns < k))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    grid=st.tuples(st.integers(1, 9), st.integers(1, 4)),
+    n=st.integers(0, 80),
+    m=st.integers(0, 80),
+    k=st.integers(3, 8),
+    slopes=st.tuples(st.integers(-2, 2), st.integers(-2, 6)),
+    total=st.booleans(),
+    chunk=st.sampled_from([8, 64, 512]),
+)
+def test_undefined_lanes_that_depend_on_the_program(
+    grid: Any, n: int, m: int, k: int, slopes: Any, total: bool, chunk: int
+) -> None:
+    arguments = (_meta(80), _meta(100), n, m, k, *slopes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "SLICE_ELEMENTS", chunk)
+        found = _dry(loose_kernel, grid, *arguments, STEPS=2, BLOCK=8, SUM=total)
+        patch.setattr(ClientManager, "by_corners", lambda self: None)
+        everywhere = _dry(loose_kernel, grid, *arguments, STEPS=2, BLOCK=8, SUM=total)
+    assert sorted(found) == sorted(everywhere)
+
+
+@pytest.mark.parametrize("n", [1 << 22, (1 << 22) - 3])
+def test_a_masked_load_without_other_takes_the_corners_too(n: int, seen: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "SLICE_ELEMENTS", 1 << 10)
+    size = (1 << 22) + 8
+    found = _dry(loose_kernel, (1 << 19,), _meta(size), _meta(size), n, n, 8, 0, 0, STEPS=1, BLOCK=8, SUM=True)
+    assert [f[:3] for f in found] == ([] if n % 8 == 0 else [("undefined_lane", "x_ptr", [[(1 << 19) - 1, 0, 0]])])
+    assert sum(seen) < 1000 and (seen == [3]) == (n % 8 == 0)

@@ -86,7 +86,8 @@ class Client:
     by_corners: bool = False
     """True if the client can tell from the programs at the corners of the grid what it wants to know of all, where accesses are
     affine in the program ids. In a dry run in which all clients can, the events of these programs come first, with
-    `Event.corners` set, and no others come unless one of the clients is still `undecided`; then those of all programs do."""
+    `Event.corners` set, and no others come unless one of the clients is still `undecided`: then the grid is cut into boxes, the
+    events of their corners come, and at last those of all programs of the boxes that leave somebody undecided."""
 
     analyses_all_configs: ClassVar[bool] = False
     """True to have every config of an autotuned kernel run under this client (on copies of the tensors)."""
@@ -121,7 +122,10 @@ class Client:
         """Called when every program of the grid has run to its end."""
 
     def undecided(self) -> bool:
-        """Whether the events of all programs are wanted; asked after those of the corners (see `by_corners`)."""
+        """Whether the events of all programs are wanted (see `by_corners`).
+
+        Asked once after the events of the corners of the grid, or of a box of it; what comes next belongs to another box.
+        """
         return True
 
     def finalize(self) -> list[Any]:
@@ -261,7 +265,12 @@ class ClientManager:
         """What tells whether any client is undecided after the corners' events; None if not all can do with these."""
         if not self.members or not all(member.client.by_corners for member in self.members):
             return None
-        return lambda: any(member.call("undecided") for member in self.members)
+
+        def undecided() -> bool:
+            answers = [member.call("undecided") for member in self.members]  # of all: each is to begin anew
+            return any(answers)
+
+        return undecided
 
     def is_from_client(self, error: BaseException | None) -> bool:
         """True if one of the clients raised exactly this exception."""

@@ -1,4 +1,4 @@
-"""Whether an access stays inside for every program of a grid, told from the programs at its corners.
+"""Whether an access stays inside for every program of a grid, or of a box of it, told from the programs at its corners.
 
 The address is affine in the program ids and the lanes, and so are both sides of the mask's comparisons. How far the
 active lanes reach is then a small linear program: the largest of ``o + sum(c[k] * x[k])`` over a box, under
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritontrace.engines.ir.boxes import Places
 from tritontrace.engines.ir.values import Compare, Mask, Separable
 
 if TYPE_CHECKING:
@@ -29,20 +30,15 @@ _Linear = tuple[int, tuple[int, ...]]
 
 
 class Corners:
-    """The grid of one launch, and its corner programs."""
+    """A box of programs of one launch, by its corners (`engines.ir.boxes.corner_programs`)."""
 
-    __slots__ = ("_known", "_last", "_places", "_units", "_zero")
+    __slots__ = ("_places",)
 
     def __init__(self, event: events.MemoryEvent) -> None:
-        self._last = tuple(n - 1 for n in event.launch.grid)
-        self._known: dict[int, tuple[Any, _Linear | None]] = {}
-        self._places = event.programs.astype(np.int64)
-        known = {tuple(place): row for row, place in enumerate(self._places.tolist())}
-        self._zero = known[0, 0, 0]
-        self._units = [known.get(unit) for unit in ((1, 0, 0), (0, 1, 0), (0, 0, 1))]
+        self._places = Places(event.programs)
 
     def reach(self, event: events.MemoryEvent, first: int, last: int) -> tuple[int, int] | None:
-        """No more than the smallest and no less than the largest address of an active lane, over all programs of the grid.
+        """No more than the smallest and no less than the largest address of an active lane, over all programs of the box.
 
         Lanes that are off may count where all addresses are within `first` and `last`. (0, -1) if there is no active lane; None
         where the address is of another form.
@@ -52,7 +48,9 @@ class Corners:
             if event.block:
                 return None
             address = Separable(0, np.asarray(address.dense(), np.int64).reshape(-1), (), 64)
-        if self._program(address) is not None and all(axis is None or axis.values.ndim == 1 for axis in address.axes):
+        if self._places.affine(address.program) is not None and all(
+            axis is None or axis.values.ndim == 1 for axis in address.axes
+        ):
             lowest, highest = address.extremes()  # an affine number is smallest and largest at corners
             if first <= lowest and highest <= last:
                 return lowest, highest
@@ -60,7 +58,7 @@ class Corners:
         if target is None:
             return None
         constant, slopes = target
-        box = (*self._last, *(n - 1 for n in event.block))
+        box = (*self._places.last, *(n - 1 for n in event.block))
         mask: Any = event.mask
         constraints = []
         for part in mask.parts if type(mask) is Mask else ():
@@ -73,7 +71,7 @@ class Corners:
         return (0, -1) if high is None or low is None else (constant - low, constant + high)
 
     def _linear(self, form: Separable, block: tuple[int, ...]) -> _Linear | None:
-        along = self._program(form)
+        along = self._places.affine(form.program)
         if along is None:
             return None
         start, slopes = form.constant + along[0], along[1]
@@ -88,29 +86,6 @@ class Corners:
             start += int(axis.values[0])
             lanes.append(step if n > 1 else 0)
         return start, (*slopes, *lanes)
-
-    def _program(self, form: Separable) -> _Linear | None:
-        """The term of the program ids; None if it is not affine: it wrapped on the way."""
-        values = form.program
-        if values is None:
-            return 0, (0, 0, 0)
-        known = self._known.get(id(values))  # in a loop, mostly the same one each time
-        if known is None:
-            if len(self._known) > 256:
-                self._known.clear()
-            known = self._known[id(values)] = values, self._fit(values)
-        return known[1]
-
-    def _fit(self, values: Any) -> _Linear | None:
-        if len(values) != len(self._places):
-            return (int(values[0]), (0, 0, 0)) if len(values) == 1 else None
-        zero = int(values[self._zero])
-        slopes = [0 if row is None else int(values[row]) - zero for row in self._units]
-        if any(abs(c) * (n + 1) >> 60 for c, n in zip(slopes, self._last)):
-            return None
-        if not bool((values - zero == self._places @ np.array(slopes, np.int64)).all()):
-            return None
-        return zero, tuple(slopes)
 
     def _at_most(self, part: Compare, block: tuple[int, ...]) -> _Linear | None:
         """A comparison as ``linear <= 0``."""

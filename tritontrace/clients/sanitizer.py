@@ -117,8 +117,10 @@ class Sanitizer(Client):
         return None
 
     def undecided(self) -> bool:
-        """Whether the corners of the grid did not tell that all its programs are clean."""
-        return self._open
+        """Whether the corners of the grid, or of a box of it, did not tell that all its programs are clean."""
+        left = self._open
+        self._open, self._corners = False, None
+        return left
 
     def _use_undefined(self, event: events.UndefinedUse) -> None:
         if event.corners:
@@ -189,7 +191,7 @@ class Sanitizer(Client):
                 self._record(event, rows, np.broadcast_to(addresses, outside.shape), outside, event.site.parameter, groups)
 
     def _check_corners(self, event: events.MemoryEvent) -> None:
-        """Proves that the access is clean in all programs of the grid, or asks to see them all."""
+        """Proves that the access is clean in all programs between these corners, or asks to see them all."""
         if self._open:
             return
         extent = self._extent(event.site.parameter)

@@ -87,7 +87,8 @@ class LaunchHooks:
     loop_after: tuple[Hook, ...] = ()
     loop_override: Hook | None = None
     undecided: Callable[[], bool] | None = None
-    """Given where the corners of the grid may do (`Client.by_corners`): whether the other programs are wanted after them."""
+    """Given where the corners of the grid may do (`Client.by_corners`): whether the other programs are wanted after them.
+    Asked once after the corners of the grid, and of each box that it is then cut into."""
 
     def wants(self, event_class: type[events.Event]) -> bool:
         """True if any hook listens to this class of events."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tritontrace.engines.ir.definedness import SINK
+from tritontrace.engines.ir.definedness import SEED, SINK
 from tritontrace.engines.ir.slicing import PROBE
 from tritontrace.engines.ir.tree import Function, Op, Region, Value, free_values
 
-__all__ = ["by_corners", "corner_programs"]
+__all__ = ["by_corners"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -52,7 +52,11 @@ _OTHER = _Form(other=True)
 
 
 def by_corners(function: Function) -> bool:
-    """Whether the accesses of a slice's only function can be told from the corners of the grid."""
+    """Whether the accesses of a slice's only function can be told from the corners of the grid.
+
+    Where undefined lanes are followed under a mask that depends on the program, the corners tell only where there are none: then
+    the operation gets the attribute ``by_program``.
+    """
     if len(function.body.blocks) != 1:
         return False
     proof = _Proof()
@@ -62,14 +66,9 @@ def by_corners(function: Function) -> bool:
         proof.region(function.body)
     except _NotAffine:
         return False
+    for op in proof.masked:
+        op.attributes = {**op.attributes, "by_program": True}
     return True
-
-
-def corner_programs(grid: tuple[int, int, int]) -> Int64s:
-    """Linear ids of the programs whose ids are 0, 1 or the last along every axis, sorted."""
-    sides = [np.array(sorted({0, min(1, n - 1), n - 1}), np.int64) for n in grid]
-    x, y, _ = grid
-    return np.sort((sides[0][:, None, None] + x * (sides[1][None, :, None] + y * sides[2][None, None, :])).reshape(-1))
 
 
 class _NotAffine(Exception):
@@ -80,6 +79,7 @@ class _Proof:
     def __init__(self) -> None:
         self.forms: dict[Value, _Form] = {}
         self.final = False
+        self.masked: list[Op] = []
 
     def form(self, value: Value) -> _Form:
         return self.forms.get(value, _SAME_FOR_ALL)  # an argument of the kernel
@@ -103,10 +103,14 @@ class _Proof:
             self.give(op.results, [_join(forms) for forms in zip(*yielded)])
         elif op.name == PROBE:
             self.probe(op)
-        elif op.name == SINK or op.successors or op.name in ("scf.while", "tt.call") or "atomic" in op.name:
-            self.need_same(op.operands)
-            if op.name != SINK:
-                raise _NotAffine
+        elif op.name == SEED:
+            self.mask(op, op.operands)
+            self.give(op.results, [_SAME_FOR_ALL])  # 0 where all lanes are on; elsewhere it is not asked for
+        elif op.name == SINK:
+            self.need_same(op.operands[:1])
+            self.mask(op, op.operands[1:])
+        elif op.successors or op.name in ("scf.while", "tt.call") or "atomic" in op.name:
+            raise _NotAffine
         else:
             form = self.result(op)
             self.give(op.results, [form] * len(op.results))
@@ -114,6 +118,14 @@ class _Proof:
     def need_same(self, values: list[Value]) -> None:
         if not all(self.form(value).same for value in values):
             raise _NotAffine
+
+    def mask(self, op: Op, masks: list[Value]) -> None:
+        """The mask of an operation on undefined lanes, if it has one."""
+        for form in map(self.form, masks):
+            if form.mask and self.final:
+                self.masked.append(op)
+            elif not form.mask and not form.same:
+                raise _NotAffine
 
     def give(self, results: list[Value], forms: list[_Form]) -> None:
         self.forms.update(zip(results, forms))

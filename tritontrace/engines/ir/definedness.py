@@ -19,9 +19,10 @@ import numpy as np
 from tritontrace.engines.ir.ops import is_elementwise
 from tritontrace.engines.ir.tree import Block, Function, Module, Op, Region, Successor, Type, Value
 
-__all__ = ["MOST_LOADS", "PREFIX", "SINK", "track"]
+__all__ = ["MOST_LOADS", "PREFIX", "SEED", "SINK", "track"]
 
 PREFIX = "tritontrace.undefined."
+SEED = PREFIX + "seed"
 SINK = PREFIX + "sink"
 MOST_LOADS = 62
 """Loads of one kernel that are followed; one bit each."""
@@ -383,7 +384,7 @@ class _Writer:
         bits = [self.companions[value] for value in suspects]
         if name == "tt.load":
             if "undefined_bit" in op.attributes:
-                made = self._make(op, PREFIX + "seed", [op.operands[1]], shape, bit=op.attributes["undefined_bit"])
+                made = self._make(op, SEED, [op.operands[1]], shape, bit=op.attributes["undefined_bit"])
             elif _mask(op) is not None and _other(op) in self.companions:
                 other = _other(op)
                 assert other is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritontrace.engines.base import DryForm, Order
-from tritontrace.engines.ir.affine import corner_programs
+from tritontrace.engines.ir.boxes import Box, Places, box_chunks, corner_programs, undecided_boxes
 from tritontrace.engines.ir.frontend import compile_options
 from tritontrace.engines.ir.program import Program, compile_program
 from tritontrace.engines.ir.runtime import Frame, MemorySite, Runtime
@@ -171,14 +171,24 @@ class IREngine:
             rt.raise_out_of_bounds()
 
     def _execute(self, program: Program, rt: Runtime, arguments: list[Any], run: EngineRun, elements: int) -> None:
-        if program.by_corners and run.dry and run.hooks.undecided is not None and run.programs is None and run.order is None:
-            rt.corners = True
-            self._enter(program, rt, arguments, [rt.frame(corner_programs(rt.grid))])
-            rt.corners = False
+        size = max(1, elements // program.max_block)
+        undecided = run.hooks.undecided
+        cornered = program.by_corners and run.dry and run.programs is None and run.order is None
+        if not cornered or undecided is None:
+            self._enter(program, rt, arguments, _chunks(rt, size, run.programs, run.order))
+            return
+
+        def doubtful(box: Box) -> bool:
+            frame = rt.frame(corner_programs(rt.grid, box))
+            rt.corners = Places(frame.program_ids())
+            self._enter(program, rt, arguments, [frame])
+            rt.corners = None
             rt.steps = 0
-            if not run.hooks.undecided():
-                return
-        self._enter(program, rt, arguments, _chunks(rt, max(1, elements // program.max_block), run.programs, run.order))
+            doubt, rt.doubt = rt.doubt, False
+            return undecided() or doubt
+
+        boxes = undecided_boxes(rt.grid, doubtful, size)
+        self._enter(program, rt, arguments, (rt.frame(lanes) for lanes in box_chunks(rt.grid, boxes, size)))
 
     def _enter(self, program: Program, rt: Runtime, arguments: list[Any], frames: Iterable[Frame]) -> None:
         if program.entry is not None:

@@ -164,12 +164,13 @@ def compile_program(bound: BoundLaunch, *, sliced: bool = False, instruments: fr
         follow_nonfinite(module, lowered.entry)
     if SHADOW in instruments:
         shadow_floats(module, lowered.entry)
-    if sliced:
-        slice_accesses(module)
+    if not sliced:
+        return _write(bound, lowered, module)
+    slice_accesses(module)
+    cornered = by_corners(module.functions[lowered.entry])
     program = _write(bound, lowered, module)
-    if sliced:
-        program.max_block = widest(module, LAZY_OPS)
-        program.by_corners = by_corners(module.functions[lowered.entry])
+    program.max_block = widest(module, LAZY_OPS)
+    program.by_corners = cornered
     return program
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tritontrace.engines.base import EngineRun
+    from tritontrace.engines.ir.boxes import Places
     from tritontrace.source import SourceLocation
 
 __all__ = ["AsmSite", "DenseAddress", "DenseMask", "Frame", "MemorySite", "Runtime"]
@@ -105,7 +106,8 @@ class DenseMask:
 class Runtime:
     """One launch while it runs. One thread uses it.
 
-    `corners`: the programs that run stand for all of the grid. `writes` counts changes of memory (waiting programs are
+    `corners` is there if the programs that run stand for all between them; then `doubt` says that they do not after all
+    (see `affine.by_corners`). `writes` counts changes of memory (waiting programs are
     retried when it moves), `steps` loop iterations.
     `roots` maps a pointer parameter to the allocation that its argument lies in, or to None if the argument has no memory; a
     parameter that is not there points anywhere. `failure` is the exception that a client's hook
@@ -125,7 +127,8 @@ class Runtime:
         self.prints = writer_for(run.options.get("prints"))
         self.writes = 0
         self.steps = 0
-        self.corners = False
+        self.corners: Places | None = None
+        self.doubt = False
         self.failure: BaseException | None = None
         self.undefined: dict[int, tuple[Any, Any]] = {}
         self.executed: set[int] = set()
@@ -272,8 +275,8 @@ class Frame:
 
     @property
     def corners(self) -> bool:
-        """Whether the programs stand for all of the grid."""
-        return self.rt.corners
+        """Whether the programs stand for all between them."""
+        return self.rt.corners is not None
 
     def program_ids(self) -> Any:
         """int32 ``[P, 3]``."""

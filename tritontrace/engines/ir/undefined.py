@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritontrace import events
-from tritontrace.engines.ir.values import dense
+from tritontrace.engines.ir.values import Compare, Mask, dense
 
 if TYPE_CHECKING:
+    from tritontrace.engines.ir.boxes import Places
     from tritontrace.engines.ir.runtime import Frame, MemorySite
 
 __all__ = [
@@ -28,11 +29,27 @@ __all__ = [
 ]
 
 
-def undefined_seed(frame: Frame, mask: Any, bit: int) -> Any:
-    """The companion of a masked load without ``other``."""
+def undefined_seed(frame: Frame, mask: Any, bit: int, by_program: bool) -> Any:
+    """The companion of a masked load without ``other``; `by_program` is that of `affine.by_corners`."""
     active = dense(mask)
-    frame.rt.undefined[bit] = (frame.lanes, active)
+    rt = frame.rt
+    rt.undefined[bit] = (frame.lanes, active)
+    if by_program and rt.corners is not None and not _surely_on(mask, rt.corners):
+        rt.doubt = True
     return np.where(active, 0, np.int64(1) << bit)
+
+
+def _surely_on(mask: Any, corners: Places) -> bool:
+    """Whether every lane is on in all programs between those at the corners."""
+    for part in mask.parts if type(mask) is Mask else (mask,):
+        if type(part) is not Compare:
+            if len(part) > 1 or not part.all():
+                return False
+        elif part.predicate not in ("lt", "le", "gt", "ge") or corners.affine(part.difference.program) is None:
+            return False
+        elif any(axis is not None and axis.values.ndim > 1 for axis in part.difference.axes) or not part.decided()[0]:
+            return False  # the smallest and the largest of affine numbers are at the corners
+    return True
 
 
 def undefined_unmasked(mask: Any, other: Any) -> Any:
@@ -104,11 +121,14 @@ def undefined_dot(a: Any, b: Any, accumulator: Any) -> Any:
 
 
 def undefined_sink(
-    frame: Frame, use: events.Site, role: str, origins: list[MemorySite | None], bits: Any, mask: Any = None
+    frame: Frame, use: events.Site, role: str, origins: list[MemorySite | None], by_program: bool, bits: Any, mask: Any = None
 ) -> None:
     """Tells clients of the undefined lanes that arrive where they do harm."""
     rt = frame.rt
     if not bits.any():
+        return
+    if by_program and rt.corners is not None:
+        rt.doubt = True
         return
     if mask is not None:
         bits = np.where(dense(mask), bits, 0)

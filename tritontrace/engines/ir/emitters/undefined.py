@@ -14,7 +14,7 @@ def _arrays(scope: Scope, op: Op) -> str:
 
 @operation(PREFIX + "seed")
 def _seed(scope: Scope, op: Op, lines: Lines) -> None:
-    assign(scope, op, lines, f"undefined_seed(F, {_arrays(scope, op)}, {integer(op, 'bit')})")
+    assign(scope, op, lines, f"undefined_seed(F, {_arrays(scope, op)}, {integer(op, 'bit')}, {_by_program(op)})")
 
 
 @operation(PREFIX + "unmasked", PREFIX + "any", PREFIX + "both", PREFIX + "kept", PREFIX + "select", PREFIX + "dot")
@@ -50,4 +50,11 @@ def _sink(scope: Scope, op: Op, lines: Lines) -> None:
     site = scope.event_site(of, scope.location(of), (), "")
     use = scope.emitter.bind(f"U{site.id}", site)
     origins = scope.emitter.bind("ORIGINS", scope.emitter.origins)
-    lines.add(f"undefined_sink(F, {use}, {op.attributes['role']!r}, {origins}, {_arrays(scope, op)})", op.location.location)
+    lines.add(
+        f"undefined_sink(F, {use}, {op.attributes['role']!r}, {origins}, {_by_program(op)}, {_arrays(scope, op)})",
+        op.location.location,
+    )
+
+
+def _by_program(op: Op) -> bool:
+    return bool(op.attributes.get("by_program"))
