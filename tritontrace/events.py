@@ -413,10 +413,11 @@ class UndefinedUse(Event):
 
     `site` is the load's; `use` the operation that it arrives at; `role` what it is there: ``"value"`` (it is stored),
     ``"address"``, ``"mask"`` or ``"branch"``. `rows` int64 ``[R]`` are the programs of the batch that do it,
-    `lanes` int64 ``[L]`` the flat lanes of the load's tile that are undefined in them.
+    `lanes` int64 ``[L]`` the flat lanes of the load's tile that are undefined in them. `through` is where the kernel mixes them
+    with others on the way (a reduction, a scan, a dot), if it does.
     """
 
-    __slots__ = ("lanes", "role", "rows", "use")
+    __slots__ = ("lanes", "role", "rows", "through", "use")
 
     def __init__(
         self,
@@ -427,9 +428,11 @@ class UndefinedUse(Event):
         role: str,
         rows: npt.NDArray[np.int64],
         lanes: npt.NDArray[np.int64],
+        through: SourceLocation | None = None,
     ) -> None:
         super().__init__(launch, site, batch)
         self.use = use
+        self.through = through
         self.role = role
         self.rows = rows
         self.lanes = lanes

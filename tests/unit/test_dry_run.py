@@ -328,3 +328,48 @@ def test_phantom_storages_are_far_apart() -> None:
     (first, size), (second, _) = phantoms.ranges()
     assert second - (first + size) > 1 << 40
     assert phantoms.address(a[5:]) == first + 20 and phantoms.address(torch.empty(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("others", "named"),
+    [(["numerics"], "the client 'numerics' wants"), (["tracer", "race_detector"], "the clients 'race_detector', 'tracer' want")],
+)
+def test_who_keeps_a_launch_from_being_a_dry_run_is_named(others: list[str], named: str) -> None:
+    x = torch.empty(100, device="meta")
+    with (
+        tritontrace.session(clients=[Sanitizer(dry_run=True), *others]),
+        pytest.raises(tritontrace.ArgumentError, match=f"argument 'x'.*{named}"),
+    ):
+        add_kernel[(1,)](x, x, x, 100, TILE=16)
+    with (
+        tritontrace.session(clients=[]),
+        tritontrace.session(clients=[Sanitizer(dry_run=True)]),
+        pytest.raises(tritontrace.ArgumentError, match="an enclosing session wants"),
+    ):
+        add_kernel[(1,)](x, x, x, 100, TILE=16)
+
+
+@triton.jit
+def rows_kernel(x, stride, WIDE: tl.constexpr, TILE: tl.constexpr):
+    row = tl.program_id(0)
+    if WIDE:
+        row = row.to(tl.int64)
+    tl.store(x + row * stride + tl.arange(0, TILE), 0.0)
+
+
+def test_an_offset_that_wrapped_at_32_bits_is_called_that() -> None:
+    def check(rows: int, wide: bool) -> tritontrace.Session:
+        with tritontrace.session(clients=[Sanitizer(dry_run=True)]) as session:
+            rows_kernel[(25000,)](torch.empty(rows, 100_000, device="meta"), 100_000, WIDE=wide, TILE=16)
+        return session
+
+    session = check(25000, False)
+    (finding,) = session.findings
+    first = (1 << 31) // 100_000 + 1
+    assert finding.details["wrapped"] == first * 100_000 and finding.elements[0] == first * 100_000 - (1 << 32)
+    assert len(finding.programs) == 25000 - first
+    assert "wrapped at 32 bits" in finding.message and "wrapped at 32 bits" in session.report()
+    assert not check(25000, True).findings
+    # With fewer rows the elements that were meant do not exist either.
+    (finding,) = check(20000, False).findings
+    assert "wrapped" not in finding.details and "wrapped" not in finding.message

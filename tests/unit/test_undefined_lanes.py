@@ -74,7 +74,7 @@ def loop_sum_kernel(x, out, n, TILE: tl.constexpr, MASKED: tl.constexpr):
         if MASKED:
             a = tl.where(at < n, a, 0.0)
         total += a
-    tl.store(out, tl.sum(total))  # use
+    tl.store(out, tl.sum(total))  # sum
 
 
 @pytest.mark.parametrize("dry", [False, True])
@@ -92,7 +92,7 @@ def test_clean(dry: bool) -> None:
 def test_a_loop_carries_them(dry: bool) -> None:
     (finding,) = run(loop_sum_kernel, (1,), torch.ones(64), torch.zeros(1), 40, TILE=16, MASKED=False, dry=dry)
     assert said(finding) == ("x", "value", [0], list(range(8, 16)))
-    assert finding.use is not None and finding.use.line == line(loop_sum_kernel, "use")
+    assert finding.use is not None and finding.use.line == line(loop_sum_kernel, "sum")
 
 
 @triton.jit
@@ -332,3 +332,34 @@ def test_an_operand_that_decides_alone(how: str) -> None:
     x, out = torch.ones(16, dtype=torch.int32), torch.zeros(16, dtype=torch.int32)
     found = run(arithmetic_kernel, (1,), x, out, 10, TILE=16, HOW=how)
     assert bool(found) == (how == "plus")
+
+
+@triton.jit
+def softmax_kernel(x, out, n, TILE: tl.constexpr):
+    at = tl.arange(0, TILE)
+    a = tl.load(x + at, mask=at < n)
+    top = tl.max(a, axis=0)  # max
+    e = tl.exp(a - top)
+    total = tl.sum(tl.where(at < n, e, 0.0), axis=0)
+    tl.store(out + at, e / total, mask=at < n)
+
+
+@triton.jit
+def sums_kernel(x, out, n, TILE: tl.constexpr):
+    at = tl.arange(0, TILE)
+    a = tl.load(x + at, mask=at < n)
+    b = tl.load(x + at, mask=at < n, other=0.0)
+    unharmed = tl.sum(b)
+    total = tl.cumsum(a * 2 + unharmed, axis=0)  # scan
+    tl.store(out + at, a + total)  # use
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_the_use_is_where_the_lanes_meet_others(dry: bool) -> None:
+    (finding,) = run(softmax_kernel, (1,), torch.ones(64), torch.zeros(64), 20, TILE=32, dry=dry)
+    assert finding.use is not None and finding.use.line == line(softmax_kernel, "max")
+    assert finding.use.file == __file__  # not Triton's own, in which tl.max reduces
+    assert f"meets other lanes at {finding.use}" in finding.message
+    # A lane that gets there by itself does that at the store.
+    (finding,) = run(sums_kernel, (1,), torch.ones(64), torch.zeros(64), 20, TILE=32, dry=dry)
+    assert finding.use is not None and finding.use.line == line(sums_kernel, "use")

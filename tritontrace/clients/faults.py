@@ -212,6 +212,10 @@ class Faults:
             details["bytes_before"] = max(0, first - self.lowest)
             details["bytes_after"] = max(0, self.highest + self.size - last)
             details["gaps"] = not self.extent.dense
+            # Added to a wrapped offset, 2**32 elements lead back into the tensor only if it has that many.
+            straight = self.lowest + (self.size << 32)
+            if self.lowest < first and first <= straight and straight + self.size <= last:
+                details["wrapped"] = (self.lowest - self.base) // self.size + (1 << 32)
         if self.info is not None:
             start = self.info.storage_ptr
             inside = start <= self.lowest and self.highest + self.size <= start + self.info.storage_bytes
@@ -288,6 +292,9 @@ def _message(finding: Finding) -> str:
         far.append(f"{details['bytes_after']} bytes past the end")
     if not far:
         far.append("in the gaps of a strided view")
+    wrapped = details.get("wrapped")
+    if wrapped is not None:
+        who += f"; the offset wrapped at 32 bits, element {wrapped} was meant: make one factor tl.int64 before multiplying"
     return (
         f"out-of-bounds {finding.access} of {finding.tensor!r} in {kernel}{where}: {which}, up to {' and '.join(far)}, by {who}"
     )

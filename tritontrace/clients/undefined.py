@@ -25,7 +25,10 @@ _ROLES = {
 
 
 class UndefinedLanes:
-    """Collects `events.UndefinedUse` of one launch; one finding for each load, with the first use and a list of all."""
+    """Collects `events.UndefinedUse` of one launch; one finding for each load, with the first use and a list of all.
+
+    The use is where the lanes first meet others (a reduction, say), or where they arrive by themselves.
+    """
 
     def __init__(self) -> None:
         self._loads: dict[int, _Load] = {}
@@ -47,12 +50,14 @@ class _Load:
         self.site = event.site
         self.use = event.use
         self.role = event.role
+        self.through = event.through
         self.uses: dict[str, None] = {}
         self.programs: list[npt.NDArray[np.int32]] = []
         self.lanes: list[npt.NDArray[np.int64]] = []
 
     def add(self, event: events.UndefinedUse) -> None:
-        self.uses[f"{_ROLES[event.role]} at {event.use.location}"] = None
+        mixed = f"meets other lanes at {event.through} and " if event.through is not None else ""
+        self.uses[f"{mixed}{_ROLES[event.role]} at {event.use.location}"] = None
         self.programs.append(event.programs[event.rows])
         self.lanes.append(event.lanes)
 
@@ -61,6 +66,7 @@ class _Load:
         programs = np.ascontiguousarray(rows)
         lanes = distinct(np.concatenate(self.lanes))
         tensor = self.site.parameter
+        mixed = f"meets other lanes at {self.through} and " if self.through is not None else ""
         details: dict[str, Any] = {"role": self.role, "uses": "; ".join(self.uses), "element_type": self.site.dtype}
         more = f" and {len(programs) - 1} more" if len(programs) > 1 else ""
         which = f"lane {lanes[0]}" if len(lanes) == 1 else f"lanes {lanes[0]} to {lanes[-1]}" if len(lanes) else "lanes"
@@ -69,7 +75,7 @@ class _Load:
             kind="undefined_lane",
             message=(
                 f"undefined lanes in {launch.kernel_name}{where}: the masked load of {tensor!r} has no other=, and what {which} "
-                f"hold {_ROLES[self.role]} at {self.use.location}, by program {tuple(int(i) for i in programs[0])}{more}; "
+                f"hold {mixed}{_ROLES[self.role]} at {self.use.location}, by program {tuple(int(i) for i in programs[0])}{more}; "
                 "give the load an other= or mask the use"
             ),
             client=client,
@@ -79,7 +85,7 @@ class _Load:
             call_stack=self.site.call_stack,
             programs=programs,
             launch=launch,
-            use=self.use.location,
+            use=self.through or self.use.location,
             lanes=lanes,
             details=details,
         )

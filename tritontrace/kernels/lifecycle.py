@@ -30,7 +30,7 @@ from tritontrace.kernels.copies import Copier, PrivateMemory
 from tritontrace.kernels.execution import Execution, View, adopt, describe, detached, settle
 from tritontrace.kernels.hooks import call_pre_run_hooks, launch_hooks
 from tritontrace.kernels.layers import Chain, Tuned, is_layer_copy, run_layer, wrap_dtypes
-from tritontrace.kernels.refusals import memory_of
+from tritontrace.kernels.refusals import memory_of, refuse_half_dry
 from tritontrace.kernels.relaunch import Relauncher
 from tritontrace.kernels.targets import Target
 from tritontrace.launch import Launch
@@ -318,6 +318,7 @@ class _UserLaunch:
                 verdict = verdicts.Verdict(views[0].launch, compiled, form.check, self.kernel)
                 verdicts.keep(self.scopes[0], self.verdict_key, verdict)
             return compiled
+        refuse_half_dry(bound, self.clients)
         describe(views, bound, shape, self._config())
         compiled = self._result(bound)
         self.engine.prepare(bound, self.inline_asm, instruments=self.instruments)

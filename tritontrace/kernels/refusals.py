@@ -14,15 +14,17 @@ import numpy as np
 import torch
 
 from tritontrace.engines.memory import tensors_of
+from tritontrace.engines.phantom import is_phantom
 from tritontrace.errors import ArgumentError
 from tritontrace.kernels import compat
 from tritontrace.kernels.constants import hide_functions
 from tritontrace.patching.transaction import add_note
 
 if TYPE_CHECKING:
+    from tritontrace.clients.base import Client
     from tritontrace.kernels.arguments import BoundLaunch
 
-__all__ = ["explained", "memory_of"]
+__all__ = ["explained", "memory_of", "refuse_half_dry"]
 
 S = TypeVar("S")
 
@@ -132,6 +134,24 @@ def _way_out(value: Any) -> str:
     if isinstance(value, (enum.Enum, str, bytes, torch.dtype, compat.dtype)):
         return "declare the parameter as tl.constexpr"
     return "a kernel takes tensors, numbers, None, tuples of these, tensor descriptors and functions; or tl.constexpr parameters"
+
+
+def refuse_half_dry(bound: BoundLaunch, clients: Sequence[Sequence[Client]]) -> None:
+    """Refuses tensors without memory where a dry run was asked for by some clients, but others of the launch prevent it.
+
+    `clients` has those of each session. Nothing is refused if nobody asked for a dry run.
+    """
+    if not any(client.dry_run for group in clients for client in group):
+        return
+    phantom = next((leaf.name for leaf in bound.leaves if any(map(is_phantom, tensors_of(leaf.value)))), None)
+    if phantom is None:
+        return
+    others = sorted({client.name for group in clients for client in group if not client.dry_run})
+    who = f"the client{'s' if len(others) > 1 else ''} {', '.join(map(repr, others))}" if others else "an enclosing session"
+    raise ArgumentError(
+        f"argument {phantom!r} of kernel {bound.kernel_name!r} has no memory, and the launch cannot be a dry run, because {who} "
+        f"{'want' if len(others) > 1 else 'wants'} it executed; open a session with dry_run clients alone, or pass real tensors"
+    )
 
 
 def memory_of(bound: BoundLaunch, build: Callable[[list[Any]], S]) -> S:

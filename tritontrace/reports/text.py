@@ -159,6 +159,8 @@ def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
         yield "addresses", f"{details['first_address']:#x} to {details['last_address']:#x}"
     if finding.kind == "out_of_bounds":
         yield "outside", _outside(finding)
+        if "wrapped" in details:
+            yield "why", _wrapped(details["wrapped"])
     if len(finding.programs):
         total = f" of {launch.n_programs}" if launch is not None else ""
         yield "programs", f"{_count(len(finding.programs), 'program')}{total}: {format_programs(finding.programs)}"
@@ -204,6 +206,10 @@ def _outside(finding: Finding) -> str:
     if neighbour is not None:
         text += f"; that is memory of argument {neighbour}"
     return text
+
+
+def _wrapped(element: int) -> str:
+    return f"the offset wrapped at 32 bits; element {element} was meant: widen before multiplying, x.to(tl.int64) * stride"
 
 
 def _distance(nbytes: int, size: int) -> str:

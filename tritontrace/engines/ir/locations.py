@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+
+import triton
 
 from tritontrace.engines.ir.tree import NO_LOCATION, OpLocation
 from tritontrace.source import SourceLocation
 
-__all__ = ["Locations", "python_name", "unescape"]
+__all__ = ["Locations", "python_name", "unescape", "users_place"]
+
+_TRITON = os.path.dirname(os.path.abspath(triton.__file__)) + os.sep
 
 _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
 _NAMED = re.compile(r'"((?:[^"\\]|\\.)*)"(?:\((.*)\))?$', re.S)
@@ -42,6 +47,13 @@ def python_name(symbol: str) -> str:
             module_and_name = head
             break
     return module_and_name.rpartition(".")[2] or symbol
+
+
+def users_place(where: OpLocation) -> SourceLocation | None:
+    """Where the user's code asks for the operation: for one inside ``tl.sum`` the line that calls ``tl.sum``."""
+    frames = (*where.call_stack, *([where.location] if where.location is not None else []))
+    own = [frame for frame in frames if not frame.file.startswith(_TRITON)]
+    return own[-1] if own else where.location
 
 
 class Locations:

@@ -12,6 +12,7 @@ from tritontrace.engines.ir.values import Compare, Mask, dense
 if TYPE_CHECKING:
     from tritontrace.engines.ir.boxes import Places
     from tritontrace.engines.ir.runtime import Frame, MemorySite
+    from tritontrace.source import SourceLocation
 
 __all__ = [
     "undefined_all",
@@ -121,9 +122,16 @@ def undefined_dot(a: Any, b: Any, accumulator: Any) -> Any:
 
 
 def undefined_sink(
-    frame: Frame, use: events.Site, role: str, origins: list[MemorySite | None], by_program: bool, bits: Any, mask: Any = None
+    frame: Frame,
+    use: events.Site,
+    through: dict[int, SourceLocation | None],
+    role: str,
+    origins: list[MemorySite | None],
+    by_program: bool,
+    bits: Any,
+    mask: Any = None,
 ) -> None:
-    """Tells clients of the undefined lanes that arrive where they do harm."""
+    """Tells clients of the undefined lanes that arrive where they do harm; `through` has by load what mixed lanes on the way."""
     rt = frame.rt
     if not bits.any():
         return
@@ -138,7 +146,8 @@ def undefined_sink(
             continue
         hit = (bits >> bit & 1).astype(np.bool_)
         rows = np.flatnonzero(np.broadcast_to(hit.reshape(len(hit), -1).any(axis=1), (frame.P,)))
-        rt.before(events.UndefinedUse(rt.launch, origin.event, frame, use, role, rows, _lanes(frame, rows, origin, hit, bit)))
+        lanes = _lanes(frame, rows, origin, hit, bit)
+        rt.before(events.UndefinedUse(rt.launch, origin.event, frame, use, role, rows, lanes, through.get(bit)))
 
 
 def _lanes(frame: Frame, rows: Any, origin: MemorySite, hit: Any, bit: int) -> Any:

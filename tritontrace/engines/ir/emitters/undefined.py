@@ -5,6 +5,7 @@ from __future__ import annotations
 from tritontrace.engines.ir.codegen import Lines, Scope
 from tritontrace.engines.ir.definedness import PREFIX
 from tritontrace.engines.ir.emitters.registry import assign, integer, operation
+from tritontrace.engines.ir.locations import users_place
 from tritontrace.engines.ir.tree import Op
 
 
@@ -50,8 +51,10 @@ def _sink(scope: Scope, op: Op, lines: Lines) -> None:
     site = scope.event_site(of, scope.location(of), (), "")
     use = scope.emitter.bind(f"U{site.id}", site)
     origins = scope.emitter.bind("ORIGINS", scope.emitter.origins)
+    mixers = {bit: users_place(scope.location(mixer)) for bit, mixer in op.attributes["through"].items()}
+    through = scope.emitter.bind(f"U{site.id}T", mixers)
     lines.add(
-        f"undefined_sink(F, {use}, {op.attributes['role']!r}, {origins}, {_by_program(op)}, {_arrays(scope, op)})",
+        f"undefined_sink(F, {use}, {through}, {op.attributes['role']!r}, {origins}, {_by_program(op)}, {_arrays(scope, op)})",
         op.location.location,
     )
 
