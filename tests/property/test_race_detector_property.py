@@ -99,7 +99,7 @@ LIMITS = {
     "conflicts": {"_PART": 5, "_FEW": 0},
     "pieces": {"_PART": 5, "_STRETCHES": 4, "_ENTRIES": 3},
     "meetings": {"_PAIRS": 0},
-    "ordering": {"_CLOCK_BYTES": 40},
+    "ordering": {"_CLOCK_BYTES": 40, "_MOST_KEYS": 0},
 }
 """Limits that no drawn launch would reach otherwise: whatever is done in parts, or is said again shorter, gives the same."""
 

@@ -17,7 +17,7 @@ from tritontrace.clients.races.forms import Form, forms_of, merge_runs
 from tritontrace.clients.races.log import Region
 from tritontrace.clients.races.ordering import SyncLog
 from tritontrace.clients.races.places import Places
-from tritontrace.clients.races.shadow import CHANGED, TWICE, Rewrite, collide, lanes_distinct
+from tritontrace.clients.races.shadow import Rewrite, collide, lanes_distinct
 
 if TYPE_CHECKING:
     from tritontrace.findings import Finding
@@ -239,8 +239,7 @@ class _Watch:
         if met is None:
             return
         if not self.alone:
-            region.shadow.note(met.twice, TWICE)
-            region.shadow.note(met.changed, CHANGED)
+            region.shadow.note(met)
         if len(met.faults):
             actor = self._actor(event, Kind.STORE, int(met.faults[0, 1]))
             self.faults.setdefault(actor.number, LaneFaults(actor)).add(met.faults)

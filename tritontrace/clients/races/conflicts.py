@@ -19,6 +19,7 @@ from tritontrace.clients.races.log import Record, Region
 from tritontrace.clients.races.meetings import Meeting, meetings
 from tritontrace.clients.races.ordering import SyncLog
 from tritontrace.clients.races.pieces import pieces_of
+from tritontrace.clients.races.turns import take_turns
 from tritontrace.clients.races.windows import Window
 from tritontrace.distinct import distinct
 
@@ -58,7 +59,7 @@ def conflicts_of(
     region: Region, actors: Sequence[Actor], sync: SyncLog | None, wipes: Callable[[], list[tuple[int, Int64s]]]
 ) -> list[Conflict]:
     """All conflicts in one allocation; `wipes` gives what `SyncLog.ordered` needs to know of plain stores, if it is asked."""
-    if not _may_conflict(region):
+    if not _may_conflict(region) or (sync is not None and take_turns(region, actors, sync, wipes())):
         return []
     suspects = None
     if _fragmented(region):

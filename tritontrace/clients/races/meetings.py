@@ -13,13 +13,13 @@ from tritontrace.clients.races.ordering import SyncLog
 from tritontrace.clients.races.pieces import Piece
 from tritontrace.distinct import distinct
 
-__all__ = ["Meeting", "meetings"]
+__all__ = ["Meeting", "meetings", "unordered"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Wipes = list[tuple[int, Int64s]]
 
-_PAIRS = 1 << 20
+_PAIRS = 1 << 10
 """Pairs of accesses above which chains of accesses are looked at first: if these are in order, everything is."""
 _MOST_PAIRS = 1 << 23
 """Pairs of accesses that are asked one by one whether they are ordered; with more, not every program is named."""
@@ -103,31 +103,12 @@ def _few(pairs: Int64s) -> Int64s:
 
 def _with_order(piece: Piece, table: Bools, writes: Bools, sync: SyncLog, wipes: Wipes) -> Iterator[Meeting]:
     order = np.lexsort((piece.time, piece.group))
-    group, actor, program = piece.group[order], piece.actor[order], piece.program[order]
-    epoch = piece.epoch[order]
-    complete = True
-    total = _pair_count(group)
-    if total > _PAIRS:
-        # Where each access is ordered behind the last write and before the next one, all are ordered.
-        i, j = _neighbours(group, actor, program, table)
-        bad = ~sync.ordered(program[i], epoch[i], program[j], epoch[j], wipes)
-        # Atomics write and yet do not meet each other: the last one does not speak for those before it.
-        loose = (writes & ~table.diagonal())[actor]
-        suspicious = np.isin(group, distinct(np.concatenate([group[i[bad]], group[loose]])))
-        group, actor, program, epoch = group[suspicious], actor[suspicious], program[suspicious], epoch[suspicious]
-        if not len(group):
-            return
-        if _pair_count(group) > _MOST_PAIRS:
-            complete = False
-            i, j = _neighbours(group, actor, program, table)
-    if complete:
-        i, j = _pairs(group)
-        apart = (program[i] != program[j]) & table[actor[i], actor[j]]
-        i, j = i[apart], j[apart]
-    bad = ~sync.ordered(program[i], epoch[i], program[j], epoch[j], wipes)
-    i, j = i[bad], j[bad]
-    turned = actor[i] > actor[j]
-    i, j = np.where(turned, j, i), np.where(turned, i, j)
+    found = unordered(
+        piece.group[order], piece.actor[order], piece.program[order], piece.epoch[order], table, writes, sync, wipes
+    )
+    group, actor, program = found.group, found.actor, found.program
+    turned = actor[found.i] > actor[found.j]
+    i, j = np.where(turned, found.j, found.i), np.where(turned, found.i, found.j)
     kinds = actor[i] * len(table) + actor[j]
     for kind in distinct(kinds).tolist():
         a, b = divmod(kind, len(table))
@@ -139,7 +120,51 @@ def _with_order(piece: Piece, table: Bools, writes: Bools, sync: SyncLog, wipes:
             left = right = np.concatenate([left, right])
             pairs = np.concatenate([pairs, pairs[:, ::-1]])
         a_hits, b_hits = np.unique(left, axis=0), np.unique(right, axis=0)
-        yield Meeting(a, b, a_hits, b_hits, _few(np.unique(pairs, axis=0)), complete)
+        yield Meeting(a, b, a_hits, b_hits, _few(np.unique(pairs, axis=0)), found.complete)
+
+
+@dataclass(slots=True, eq=False)
+class Unordered:
+    """Pairs ``(i, j)`` of accesses that meet without order, as positions in the other arrays, and whether these are all."""
+
+    group: Int64s
+    actor: Int64s
+    program: Int64s
+    i: Int64s
+    j: Int64s
+    complete: bool
+
+
+def unordered(
+    group: Int64s, actor: Int64s, program: Int64s, epoch: Int64s, table: Bools, writes: Bools, sync: SyncLog, wipes: Wipes
+) -> Unordered:
+    """Which accesses meet without order; they are given sorted by group, and in each group by time.
+
+    ``table[a, b]`` says whether two actors meet at all, ``writes[a]`` whether one writes.
+    """
+    complete = True
+    if _pair_count(group) > _PAIRS:
+        # Atomics write and yet do not meet each other: the last one does not speak for those before it.
+        loose = writes & ~table.diagonal()
+        calm = loose | ~(writes | (table & loose).any(axis=1))
+        if loose[actor].any() and not (table & loose & loose[:, None]).any():
+            # Memory that only atomics touch, as a lock's, needs no order.
+            plain = np.bincount(group, ~calm[actor])[group] > 0
+            group, actor, program, epoch = group[plain], actor[plain], program[plain], epoch[plain]
+        # Where each access is ordered behind the last write and before the next one, all are ordered.
+        i, j = _neighbours(group, actor, program, table)
+        bad = ~sync.ordered(program[i], epoch[i], program[j], epoch[j], wipes)
+        suspicious = np.isin(group, distinct(np.concatenate([group[i[bad]], group[loose[actor]]])))
+        group, actor, program, epoch = group[suspicious], actor[suspicious], program[suspicious], epoch[suspicious]
+        if len(group) and _pair_count(group) > _MOST_PAIRS:
+            complete = False
+            i, j = _neighbours(group, actor, program, table)
+    if complete:
+        i, j = _pairs(group)
+        apart = (program[i] != program[j]) & table[actor[i], actor[j]]
+        i, j = i[apart], j[apart]
+    bad = ~sync.ordered(program[i], epoch[i], program[j], epoch[j], wipes)
+    return Unordered(group, actor, program, i[bad], j[bad], complete)
 
 
 def _pair_count(group: Int64s) -> int:

@@ -19,17 +19,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritontrace.clients.races.handoffs import Handoffs
 from tritontrace.distinct import distinct
 
-__all__ = ["SyncLog"]
+__all__ = ["Entry", "SyncLog"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _CLOCK_BYTES = 64 << 20
+_MOST_KEYS = 1 << 62
+"""Programs times places times epochs, so that one number can stand for one of each."""
 
 
-class _Entry:
+class Entry:
     """Operations of one event, in the order in which memory saw them."""
 
     __slots__ = ("acquire", "addresses", "epochs", "programs", "release", "store", "time", "wrote")
@@ -61,7 +64,7 @@ class SyncLog:
     def __init__(self, programs: int) -> None:
         self.epoch: npt.NDArray[np.int32] = np.zeros(programs, np.int32)
         """The epoch that each program is in: even between synchronizing operations, odd in one."""
-        self.entries: list[_Entry] = []
+        self.entries: list[Entry] = []
         self.acquired = False
         self._touched: npt.NDArray[np.int32] = np.zeros(programs, np.int32)
         self._last: dict[int, int] = {}
@@ -101,7 +104,7 @@ class SyncLog:
         self.acquired = self.acquired or acquire
         if retries:
             self._drop_retries(site, programs, addresses)
-        entry = _Entry(time, programs.astype(np.int32), addresses, self.epoch[programs], acquire, release, store, wrote)
+        entry = Entry(time, programs.astype(np.int32), addresses, self.epoch[programs], acquire, release, store, wrote)
         self.epoch[programs] += 1
         if store:
             self._wiped = time
@@ -130,7 +133,7 @@ class SyncLog:
     def addresses(self) -> Int64s:
         """Every address that an operation synchronized on, sorted."""
         if self._addresses is None or self._addresses[0] != len(self.entries):
-            parts = [np.zeros(0, np.int64), *(distinct(entry.addresses) for entry in self.entries)]
+            parts = [np.zeros(0, np.int64), *(entry.addresses for entry in self.entries)]
             self._addresses = len(self.entries), distinct(np.concatenate(parts))
         return self._addresses[1]
 
@@ -151,35 +154,59 @@ class SyncLog:
             return out
         if self._replay is None or self._replay[0] != len(self.entries) or self._replay[1] is not wipes:
             live = [entry for entry in self.entries if len(entry.programs)]
-            members = distinct(np.concatenate([distinct(entry.programs) for entry in live])).astype(np.int64)
-            self._replay = len(self.entries), wipes, _Replay(live, members, self.addresses(), wipes)
-        replay = self._replay[2]
-        asked = np.flatnonzero(np.isin(source, replay.members) & np.isin(target, replay.members))
-        if not len(asked):
-            return out
-        return replay.answer(out, asked, source, source_epoch, target, target_epoch)
+            self._replay = len(self.entries), wipes, _Replay(len(self.epoch), live, self.addresses(), wipes)
+        return self._replay[2].ordered(source, source_epoch, target, target_epoch)
 
 
 class _Replay:
-    """The log with programs and addresses numbered from 0, ready to be played back."""
+    """The log with programs and addresses numbered from 0, ready to be looked through and played back."""
 
-    def __init__(self, entries: list[_Entry], members: Int64s, locations: Int64s, wipes: list[tuple[int, Int64s]]) -> None:
-        self.members = members
+    def __init__(
+        self, programs: int, entries: list[Entry], locations: Int64s, wipes: list[tuple[int, Int64s]]
+    ) -> None:
+        every = np.concatenate([entry.programs for entry in entries])
+        there = np.zeros(programs, np.bool_)
+        there[every] = True
+        self.members = np.flatnonzero(there)
+        self.numbers = np.where(there, np.cumsum(there) - 1, -1)
         self.count = len(locations)
         self.entries = entries
-        self.rows = [np.searchsorted(members, entry.programs) for entry in entries]
-        self.places = [np.searchsorted(locations, entry.addresses) for entry in entries]
+        edges = np.cumsum([len(entry.programs) for entry in entries])[:-1]
+        row = self.numbers[every]
+        place = np.searchsorted(locations, np.concatenate([entry.addresses for entry in entries]))
+        self.rows, self.places = np.split(row, edges), np.split(place, edges)
         self.wipes = [(time, np.searchsorted(locations, addresses)) for time, addresses in sorted(wipes, key=lambda w: w[0])]
-        lanes = [np.full(len(row), number, np.int64) for number, row in enumerate(self.rows)]
-        row, epoch = np.concatenate(self.rows), np.concatenate([entry.epochs for entry in entries]).astype(np.int64)
-        number = np.concatenate(lanes)
-        order = np.lexsort((epoch, row))
-        self._span = int(epoch.max()) + 2
-        self._keys = row[order] * self._span + np.minimum(epoch[order], self._span - 1)
-        self._numbers = number[order]
-        self._order = order
+        self.epochs = np.concatenate([entry.epochs for entry in entries]).astype(np.int64)
+        self.row = row
+        self._span = int(self.epochs.max()) + 2
+        self._order: Any = None
         self._sets: Int64s | None = None
         self._history: Any = None
+        fits = len(self.members) * self.count * self._span < _MOST_KEYS
+        self._handoffs = Handoffs(entries, self.rows, self.places, self.wipes) if fits else None
+
+    def ordered(self, source: Int64s, source_epoch: Int64s, target: Int64s, target_epoch: Int64s) -> Bools:
+        """For each query, whether the first happened before the second."""
+        out = np.zeros(len(source), np.bool_)
+        of, row = self.numbers[source], self.numbers[target]
+        asked = np.flatnonzero((of >= 0) & (row >= 0))
+        of, row = of[asked], row[asked]
+        if self._handoffs is not None and len(asked):
+            sure = self._handoffs.sure(of, source_epoch[asked], row, target_epoch[asked])
+            out[asked] = sure
+            rest = np.flatnonzero(~sure)
+            asked, of, row = asked[rest], of[rest], row[rest]
+        if len(asked):
+            self._answer(out, asked, of, source_epoch, row, target_epoch)
+        return out
+
+    def _sort(self) -> None:
+        """Sorts the lanes of all entries by program and epoch."""
+        number = np.repeat(np.arange(len(self.entries)), [len(row) for row in self.rows])
+        order = np.lexsort((self.epochs, self.row))
+        self._keys = self.row[order] * self._span + self.epochs[order]
+        self._numbers = number[order]
+        self._order = order
 
     def _when(self, row: Int64s, epoch: Int64s) -> Int64s:
         """The number of the first entry behind a program's epoch (the number of entries if there is none)."""
@@ -194,25 +221,26 @@ class _Replay:
         good = (at >= 0) & (self._keys[np.maximum(at, 0)] // self._span == row)
         return np.where(good, self._order[np.maximum(at, 0)], -1)
 
-    def answer(
-        self, out: Bools, asked: Int64s, source: Int64s, source_epoch: Int64s, target: Int64s, target_epoch: Int64s
-    ) -> Bools:
-        """Fills in the queries `asked`, which are about members only."""
-        if self._sets is None:
+    def _answer(
+        self, out: Bools, asked: Int64s, of: Int64s, source_epoch: Int64s, row: Int64s, target_epoch: Int64s
+    ) -> None:
+        """Fills in the queries `asked` from clocks; `of` and `row` are the programs' numbers."""
+        if self._order is None:
+            self._sort()
             self._sets = _sets(self.rows, self.places, len(self.members), self.count)
+        assert self._sets is not None
         sets = self._sets
-        row, of = np.searchsorted(self.members, target[asked]), np.searchsorted(self.members, source[asked])
         together = sets[row] == sets[of]
         asked, row, of = asked[together], row[together], of[together]
         if not len(asked):
-            return out
+            return
         if self._history is None:
             self._remember(sets)
         if self._history:
             column, clocks = self._history
             lane = self._lane(row, target_epoch[asked])
             out[asked] = (lane >= 0) & (clocks[lane, column[of]] > source_epoch[asked])
-            return out
+            return
         column, widest = _columns(sets, distinct(of))
         width = max(1, _CLOCK_BYTES // (4 * (len(self.members) + self.count)))
         due = self._when(row, target_epoch[asked])
@@ -221,7 +249,6 @@ class _Replay:
             here = np.where((column >= start) & (column < start + width), column - start, -1)
             limit = min(width, widest - start)
             out[asked[mine]] = self._run(here, limit, row[mine], here[of[mine]], source_epoch[asked[mine]], due[mine])
-        return out
 
     def _run(self, column: Int64s, width: int, row: Int64s, where: Int64s, epoch: Int64s, due: Int64s) -> Bools:
         """Plays the log back; answers whether `row` knows more than `epoch` in the column `where` when it is `due`."""
@@ -286,7 +313,7 @@ def _sets(rows: list[Int64s], places: list[Int64s], members: int, locations: int
         label = fresh
 
 
-def _apply(entry: _Entry, rows: Int64s, places: Int64s, clocks: Any, published: Any, column: Int64s) -> None:
+def _apply(entry: Entry, rows: Int64s, places: Int64s, clocks: Any, published: Any, column: Int64s) -> None:
     """One event: its lanes take over what is published, and publish, address by address in memory order."""
     own = clocks[rows]
     mine = column[rows]

@@ -15,16 +15,14 @@ if TYPE_CHECKING:
     from tritontrace import events
     from tritontrace.engines.memory import Allocation
 
-__all__ = ["CHANGED", "STORED", "TWICE", "Collision", "Rewrite", "Shadow", "collide", "lanes_distinct"]
+__all__ = ["CHANGED", "STORED", "Collision", "Rewrite", "Shadow", "collide", "lanes_distinct"]
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 STORED = 1
 """A plain store wrote the granule."""
-TWICE = 2
-"""More than one plain store wrote it (or several lanes of one did)."""
-CHANGED = 4
+CHANGED = 2
 """A later store left another value there than it found: the stores do not agree."""
 
 
@@ -83,30 +81,37 @@ class Shadow:
         """Notes a store; where memory was stored to before, what `settle` needs once the store is made (if it is, `real`)."""
         notes = self.notes
         windows = [Window(form, self.base, self.granule, anonymous=True) for form in forms]
-        again = []
-        for window in windows:
-            found = window.read(notes)
-            if found.any():
-                known = bool((found & CHANGED != 0)[found & STORED != 0].all())
-                again.append(Rewrite(self, window, found.copy(), self._content(window) if real and not known else None, known))
-        for window in windows:
-            window.write(notes, STORED if not again else window.read(notes) | STORED)
-        self.stored_twice = self.stored_twice or bool(again)
+        again: list[Rewrite] = []
+        views = [window.read(notes) for window in windows]
+        states = [(int(found.min()), int(found.max())) if found.size else (0, 0) for found in views]
+        for window, found, (least, most) in zip(windows, views, states):
+            if not most:
+                continue
+            self.stored_twice = True
+            if least == STORED | CHANGED or not (found == STORED).any():
+                continue  # nothing to learn any more: as where every holder of a lock stores to the same place
+            content = self._content(window) if real else None
+            # Where values are not known, stores never agree.
+            again.append(Rewrite(self, window, found.copy(), content))
+        for window, (least, most) in zip(windows, states):
+            if not most:
+                window.write(notes, STORED)
+            elif least != STORED | CHANGED:
+                window.write(notes, window.read(notes) | STORED)
         return again
 
     def settle(self, rewrite: Rewrite) -> None:
         """Called after the store: notes where it changed what an earlier store had left."""
-        again = (rewrite.found & STORED) != 0
-        marks = np.where(again, np.uint8(TWICE), np.uint8(0))
-        if not rewrite.settled:
-            changed = again if rewrite.before is None else (self._content(rewrite.window) != rewrite.before) & again
-            marks |= np.where(changed, np.uint8(CHANGED), np.uint8(0))
-        rewrite.window.write(self.notes, rewrite.window.read(self.notes) | marks)
+        window = rewrite.window
+        stored = rewrite.found & STORED
+        if rewrite.before is not None:
+            stored &= self._content(window) != rewrite.before
+        window.write(self.notes, window.read(self.notes) | stored * np.uint8(CHANGED))
 
-    def note(self, granules: Int64s, marks: int) -> None:
-        """Adds `marks` to single granules."""
-        self.stored_twice = self.stored_twice or bool(marks & TWICE)
-        self.notes[granules] |= np.uint8(marks)
+    def note(self, collision: Collision) -> None:
+        """Notes where lanes of one store met, and where they differed."""
+        self.stored_twice = self.stored_twice or bool(len(collision.twice))
+        self.notes[collision.changed] |= np.uint8(CHANGED)
 
     def _content(self, window: Window) -> npt.NDArray[Any] | None:
         if self.allocation is None:
@@ -117,21 +122,15 @@ class Shadow:
 
 
 class Rewrite:
-    """A store to memory of `shadow` that was stored to before: where, the notes it found, the content before it.
+    """A store to memory of `shadow` that was stored to before: where, the notes it found, the content before it."""
 
-    `settled` is True where it is known already that stores do not agree.
-    """
+    __slots__ = ("before", "found", "shadow", "window")
 
-    __slots__ = ("before", "found", "settled", "shadow", "window")
-
-    def __init__(
-        self, shadow: Shadow, window: Window, found: Bytes, before: npt.NDArray[Any] | None, settled: bool = False
-    ) -> None:
+    def __init__(self, shadow: Shadow, window: Window, found: Bytes, before: npt.NDArray[Any] | None) -> None:
         self.shadow = shadow
         self.window = window
         self.found = found
         self.before = before
-        self.settled = settled
 
 
 def lanes_distinct(forms: list[Form]) -> bool:
