@@ -13,11 +13,13 @@ from tritontrace.clients.base import Client, OpCallbacks
 from tritontrace.clients.races.actors import Actor, Kind, acquires, kind_of_site, releases
 from tritontrace.clients.races.conflicts import conflicts_of, wipes_of
 from tritontrace.clients.races.explain import LaneFaults, findings_of
-from tritontrace.clients.races.forms import Form, forms_of, merge_runs
-from tritontrace.clients.races.log import Region
+from tritontrace.clients.races.forms import Form, Shapes, forms_of, merge_runs
+from tritontrace.clients.races.log import Region, repeated
 from tritontrace.clients.races.ordering import SyncLog
 from tritontrace.clients.races.places import Places
+from tritontrace.clients.races.repeats import Repeats
 from tritontrace.clients.races.shadow import Rewrite, collide, lanes_distinct
+from tritontrace.engines.ir.values import Separable
 
 if TYPE_CHECKING:
     from tritontrace.findings import Finding
@@ -88,16 +90,20 @@ class RaceDetector(Client):
 class _Site:
     """What is known of one access site in one launch: `region` is None where its pointers may lead anywhere.
 
-    `kinds` are the kinds of access that have to be logged, `apart` whether stores must keep their own time.
+    `kinds` are the kinds of access that have to be logged, `apart` whether stores must keep their own time, `loads` the last
+    loads, which may go on.
     """
 
-    __slots__ = ("apart", "kinds", "nowhere", "region")
+    __slots__ = ("apart", "kinds", "loads", "nowhere", "reads", "region", "site")
 
-    def __init__(self, region: Region | None, kinds: frozenset[Kind], apart: bool, nowhere: bool) -> None:
+    def __init__(self, site: events.Site, region: Region | None, kinds: frozenset[Kind], apart: bool, nowhere: bool) -> None:
+        self.site = site
+        self.reads = Kind.LOOK if site.attributes.get("volatile") else Kind.LOAD
         self.region = region
         self.kinds = kinds
         self.apart = apart
         self.nowhere = nowhere
+        self.loads: Repeats | None = None
 
 
 class _Watch:
@@ -118,6 +124,8 @@ class _Watch:
         self._rewrites: list[Rewrite] = []
         self._lanes: Any = None
         self._ids: Int64s | range = range(0)
+        self._array: Int64s | None = None
+        self._shapes = Shapes()
 
     # -- what may matter -----------------------------------------------------------------------------------------------
 
@@ -135,7 +143,7 @@ class _Watch:
         near = self._near(key)
         kinds = frozenset(kind for kind in Kind if key != -1 and self._matters(kind, near))
         atomics = any(kind not in (Kind.LOAD, Kind.STORE) for kind, _ in near)
-        made = _Site(region, kinds, self.sync is not None and (not self._peers or atomics), key == -1)
+        made = _Site(site, region, kinds, self.sync is not None and (not self._peers or atomics), key == -1)
         self._sites[site.id] = made
         return made
 
@@ -158,14 +166,14 @@ class _Watch:
             return bool(kinds - {Kind.ATOMIC, Kind.LOOK}) or mixed
         return bool(kinds & {Kind.STORE, Kind.LOCAL, Kind.ATOMIC})
 
-    def _actor(self, event: events.MemoryEvent, kind: Kind, address: int) -> Actor:
-        tensor = event.site.parameter
+    def _actor(self, site: events.Site, kind: Kind, size: int, form: Form) -> Actor:
+        tensor = site.parameter
         if tensor is None:
-            tensor = self.places.tensor(address)
-        key = (event.site.id, tensor, kind)
+            tensor = self.places.tensor(form.first())
+        key = (site.id, tensor, kind)
         actor = self._actor_of.get(key)
         if actor is None:
-            actor = self._actor_of[key] = Actor(len(self.actors), event.site, tensor, kind, event.element_bytes)
+            actor = self._actor_of[key] = Actor(len(self.actors), site, tensor, kind, size)
             self.actors.append(actor)
         return actor
 
@@ -180,9 +188,18 @@ class _Watch:
             return self._ids
         first, count = int(lanes[0]), len(lanes)
         follow = int(lanes[-1]) - first == count - 1 and bool((lanes[1:] - lanes[:-1]).max(initial=1) == 1)
-        self._lanes = lanes
+        self._lanes, self._array = lanes, None
         self._ids = range(first, first + count) if follow else lanes
         return self._ids
+
+    def _id_array(self, ids: Int64s | range) -> Int64s:
+        if not isinstance(ids, range):
+            return ids
+        if ids is not self._ids:
+            return np.arange(ids.start, ids.stop, dtype=np.int64)
+        if self._array is None:
+            self._array = np.arange(ids.start, ids.stop, dtype=np.int64)
+        return self._array
 
     def _placed(self, site: _Site, forms: list[Form]) -> list[tuple[Region, Form]]:
         out = []
@@ -201,11 +218,46 @@ class _Watch:
     def load(self, event: events.Load) -> None:
         """A plain or volatile load."""
         site = self._site(event)
-        kind = Kind.LOOK if event.site.attributes.get("volatile") else Kind.LOAD
-        if kind not in site.kinds:
+        if site.reads not in site.kinds:
             return
         self.time += 1
-        self._log(event, site, kind, self._placed(site, forms_of(event, self._programs(event))))
+        ids = self._programs(event)
+        version = 0 if self.sync is None else self.sync.version
+        last = site.loads
+        if last is not None:
+            if event.mask is None and last.goes_on(event.address, ids, version):
+                if self.sync is not None:
+                    self.sync.touch(self._id_array(ids), self.time)
+                return
+            self._settle(site, last)
+            site.loads = None
+        forms = forms_of(event, ids, self._shapes)
+        placed = self._placed(site, forms)
+        regular = event.mask is None and len(forms) == 1 and type(event.address) is Separable
+        if (
+            not regular
+            or sum(form.rows for _, form in placed) != len(ids)
+            or any(p.regular != forms[0].regular for _, p in placed)
+        ):
+            self._log(site, site.reads, event.element_bytes, placed)
+            return
+        epochs = None
+        if self.sync is not None:
+            programs = self._id_array(ids)
+            epochs = self.sync.epoch[programs]
+            self.sync.touch(programs, self.time)
+        site.loads = Repeats(event.address, placed, ids, self.time, version, epochs)
+
+    def _settle(self, site: _Site, last: Repeats) -> None:
+        """Logs loads that do not go on."""
+        for region, form in last.placed:
+            if last.count > 1:
+                region.shadow.fit(repeated(form, last.count, last.step))
+            epochs = last.epochs
+            if epochs is not None and form.ids is not last.ids:
+                epochs = _by_id(epochs, self._id_array(last.ids), form.id_array)
+            actor = self._actor(site.site, site.reads, form.size, form)
+            region.add(actor, last.time, form, epochs, count=last.count, step=last.step)
 
     def store(self, event: events.Store) -> None:
         """A store that is about to be made."""
@@ -214,7 +266,7 @@ class _Watch:
             return
         self.time += 1
         ids = self._programs(event)
-        forms = forms_of(event, ids)
+        forms = forms_of(event, ids, self._shapes)
         placed = self._placed(site, forms)
         if not placed:
             return
@@ -223,7 +275,7 @@ class _Watch:
             by_region.setdefault(region.shadow.base, (region, []))[1].append(form)
         apart = lanes_distinct([form for _, form in placed])
         if not apart or any(_varies(event, form) for form in forms):
-            array = np.arange(ids.start, ids.stop, dtype=np.int64) if isinstance(ids, range) else ids
+            array = self._id_array(ids)
             for region, _ in by_region.values():
                 self._collide(event, array, region)
         if self.alone:
@@ -232,7 +284,7 @@ class _Watch:
             self._rewrites += region.shadow.store(parts, event.value is not None)
         if self.sync is not None and site.apart:
             self.sync.wipe(self.time)
-        self._log(event, site, Kind.STORE, placed)
+        self._log(site, Kind.STORE, event.element_bytes, placed)
 
     def _collide(self, event: events.Store, ids: Int64s, region: Region) -> None:
         met = collide(event, ids, region.shadow)
@@ -241,7 +293,7 @@ class _Watch:
         if not self.alone:
             region.shadow.note(met)
         if len(met.faults):
-            actor = self._actor(event, Kind.STORE, int(met.faults[0, 1]))
+            actor = self._actor(event.site, Kind.STORE, event.element_bytes, Form(int(met.faults[0, 1]), range(1), 1))
             self.faults.setdefault(actor.number, LaneFaults(actor)).add(met.faults)
 
     def stored(self) -> None:
@@ -271,7 +323,8 @@ class _Watch:
         ids = self._programs(event)
         wrote = _wrote(event)
         if not orders and wrote is None:
-            self._log(event, site, writes, self._placed(site, forms_of(event, ids)))
+            forms = forms_of(event, ids, self._shapes)
+            self._log(site, writes, event.element_bytes, self._placed(site, forms))
             return
         active = event.active()
         addresses = event.addresses()[active]
@@ -287,10 +340,10 @@ class _Watch:
             if kind not in site.kinds or (kind is looks and done is None):
                 continue
             if chosen is None:
-                forms = forms_of(event, ids)
+                forms = forms_of(event, ids, self._shapes)
             else:
                 forms = merge_runs(addresses[chosen], programs[chosen], event.element_bytes)
-            self._log(event, site, kind, self._placed(site, forms), touch=not orders)
+            self._log(site, kind, event.element_bytes, self._placed(site, forms), touch=not orders)
         if orders and self.sync is not None and len(programs):
             self.sync.add(
                 event.site.id,
@@ -304,11 +357,9 @@ class _Watch:
                 retries=looks not in site.kinds,
             )
 
-    def _log(
-        self, event: events.MemoryEvent, site: _Site, kind: Kind, placed: list[tuple[Region, Form]], touch: bool = True
-    ) -> None:
+    def _log(self, site: _Site, kind: Kind, size: int, placed: list[tuple[Region, Form]], touch: bool = True) -> None:
         for region, form in placed:
-            actor = self._actor(event, kind, form.first())
+            actor = self._actor(site.site, kind, size, form)
             epochs = None
             if self.sync is not None:
                 programs = form.id_array
@@ -317,10 +368,20 @@ class _Watch:
                     self.sync.touch(programs, self.time)
             region.add(actor, self.time, form, epochs, apart=site.apart and kind is Kind.STORE)
 
+    def flush(self) -> None:
+        """Logs what was put aside."""
+        for site in self._sites.values():
+            if site.loads is not None:
+                self._settle(site, site.loads)
+                site.loads = None
+        for region in self.places.regions.values():
+            region.flush()
+
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def findings(self, client: str) -> list[Finding]:
         """Everything that was found."""
+        self.flush()
         regions = list(self.places.regions.values())
         sync = self.sync if self.sync is not None and self.sync.acquired else None
         wipes: list[tuple[int, Int64s]] | None = None
@@ -335,6 +396,12 @@ class _Watch:
             (region.shadow, conflict) for region in regions for conflict in conflicts_of(region, self.actors, sync, stores)
         ]
         return findings_of(self.launch, client, conflicts, list(self.faults.values()), list(self.weak.values()))
+
+
+def _by_id(values: Any, ids: Int64s, wanted: Int64s) -> Any:
+    """Those of `values`, one for each of `ids`, that belong to `wanted`."""
+    order = np.argsort(ids, kind="stable")
+    return values[order[np.searchsorted(ids[order], wanted)]]
 
 
 def _may_acquire(site: events.Site, kind: Kind) -> bool:

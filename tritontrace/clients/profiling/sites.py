@@ -12,6 +12,7 @@ from tritontrace.clients.profiling.pending import Pending
 from tritontrace.clients.profiling.shapes import Runs, measure, runs_of
 from tritontrace.clients.profiling.touched import Places, Touched
 from tritontrace.distinct import distinct
+from tritontrace.engines.ir.runtime import DenseAddress
 from tritontrace.engines.ir.values import Mask, Separable
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class SiteCounter:
         self.executions += programs
         if mask is None:
             pending = self._pending
-            if self.kind != "atomic" and pending.takes(pointer):
+            if pending.takes(pointer) and (self.kind != "atomic" or type(pointer) is DenseAddress):
                 if pending.full or not pending.put(pointer, programs):
                     self.flush()
                     pending.put(pointer, programs)
@@ -96,7 +97,10 @@ class SiteCounter:
 
     def flush(self) -> None:
         """Counts what was put aside; the figures are complete then."""
-        self._add_parts(self._pending.parts(self.site.block, self.element_bytes))
+        parts = list(self._pending.parts(self.site.block, self.element_bytes))
+        if self.kind == "atomic":
+            self._injective(parts)  # they are of scalars
+        self._add_parts(parts)
 
     @property
     def lanes(self) -> int:

@@ -19,13 +19,14 @@ from tritontrace.engines.ir.values import Compare, Mask, Separable
 if TYPE_CHECKING:
     from tritontrace import events
 
-__all__ = ["Form", "Terms", "forms_of", "merge_runs", "stretches"]
+__all__ = ["Form", "Shapes", "Terms", "forms_of", "merge_runs", "stretches"]
 
 Int64s = npt.NDArray[np.int64]
 Terms = tuple[tuple[int, int], ...]
 Rows = Int64s | range
 """Linear program ids: a range where they follow each other."""
 
+_MOST_SHAPES = 1 << 10
 _MOST_LENGTHS = 6
 """Different lengths of runs that are kept as runs; with more of them, lanes are kept one by one."""
 
@@ -56,7 +57,7 @@ class Form:
     ``[R, n]``. `repeats` are the tile axes along which the address stays the same.
     """
 
-    __slots__ = ("base", "ids", "irregular", "program", "regular", "repeats", "row_step", "size")
+    __slots__ = ("base", "ids", "irregular", "known", "program", "regular", "repeats", "row_step", "size")
 
     def __init__(
         self,
@@ -77,6 +78,8 @@ class Form:
         self.regular = regular
         self.irregular = irregular
         self.repeats = repeats
+        self.known: tuple[int, int] | None = None
+        """What `bounds` gives, if somebody has found it already."""
 
     @property
     def rows(self) -> int:
@@ -103,6 +106,8 @@ class Form:
 
     def bounds(self) -> tuple[int, int]:
         """A byte that is not behind the first one, and one that is behind the last, over all rows."""
+        if self.known is not None:
+            return self.known
         low = high = self.base
         if self.row_step is not None:
             reach = self.row_step * (self.rows - 1)
@@ -167,8 +172,36 @@ class Form:
         )
 
 
-def forms_of(event: events.MemoryEvent, ids: Rows) -> list[Form]:
+class Shapes:
+    """What is the same in all the accesses that share their axes: found once for each set of axes.
+
+    A loop moves a tile's pointers by constants, and a lock gives programs in ever new order: the axes stay the same objects.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], tuple[Any, _Shape | None]] = {}
+
+    def of(self, address: Any) -> _Shape | None:
+        """The shape of an address, None if it has to be looked at on its own."""
+        if type(address) is not Separable:
+            return None
+        axes = address.axes
+        key = tuple([id(axis) for axis in axes])
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _MOST_SHAPES:
+                self._known.clear()
+            # The axes are kept, so that no other objects get their ids.
+            found = self._known[key] = axes, _shape(axes)
+        return found[1]
+
+
+def forms_of(event: events.MemoryEvent, ids: Rows, shapes: Shapes | None = None) -> list[Form]:
     """The forms of an access by the programs `ids` (one for each row of the batch); empty if no lane is on."""
+    if event.mask is None and shapes is not None:
+        shape = shapes.of(event.address)
+        if shape is not None:
+            return [shape.form(event.address, ids, event.element_bytes)]
     terms = _terms(event)
     if event.mask is None:
         return [_form(terms, ids, event.element_bytes, {}, None)] if terms is not None else _lanes(event, ids, None)
@@ -190,6 +223,41 @@ def forms_of(event: events.MemoryEvent, ids: Rows) -> list[Form]:
     if len(partly):
         out += _lanes(event, ids, partly)
     return out
+
+
+class _Shape:
+    """The terms of some axes, none of which differs between programs: `base` is what they add to every address."""
+
+    __slots__ = ("base", "irregular", "regular", "repeats")
+
+    def __init__(self, base: int, regular: Terms, irregular: tuple[Int64s, ...], repeats: tuple[int, ...]) -> None:
+        self.base = base
+        self.regular = regular
+        self.irregular = irregular
+        self.repeats = repeats
+
+    def form(self, address: Any, ids: Rows, size: int) -> Form:
+        """The form of an access without a mask."""
+        base, program = address.constant + self.base, address.program
+        row_step: int | None = None
+        if program is not None:
+            row_step = _step(program)
+            if row_step is not None:
+                base += int(program[0])
+                program = None
+                if row_step == 0 or len(ids) == 1:
+                    row_step = None
+        form = Form(base, ids, size, row_step, program, self.regular, self.irregular, self.repeats)
+        low, high = address.extremes()
+        form.known = low, high + size
+        return form
+
+
+def _shape(axes: tuple[Any, ...]) -> _Shape | None:
+    if any(axis is not None and axis.values.ndim == 2 for axis in axes):
+        return None
+    form = _form((0, None, list(axes)), range(1), 1, {}, None)
+    return _Shape(form.base, form.regular, form.irregular, form.repeats)
 
 
 _Terms = tuple[int, Any, list[Any]]

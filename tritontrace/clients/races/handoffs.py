@@ -24,8 +24,8 @@ Bools = npt.NDArray[np.bool_]
 class Handoffs:
     """The synchronizing operations of a launch, place by place in the order in which memory saw them.
 
-    `rows` and `places` hold, for each entry, the numbers of its programs and of its addresses; `wipes` are (time, places) of plain
-    stores there.
+    `rows` and `places` hold, for each entry, the numbers of its programs and of its addresses; `wipes` are (time, places) of
+    plain stores there.
     """
 
     def __init__(

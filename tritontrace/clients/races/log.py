@@ -22,6 +22,8 @@ Epochs = npt.NDArray[np.int32]
 
 _BUDGET = 64 << 20
 """Bytes of records of one allocation after which they are looked through for what can be said shorter."""
+_ROWS = 1 << 16
+"""Rows that are put together to one record."""
 
 
 class Record:
@@ -50,12 +52,7 @@ class Record:
 
     def whole(self) -> Form:
         """One form for all repetitions."""
-        form = self.form
-        if self.count == 1:
-            return form
-        base = form.base + min(0, self.step) * (self.count - 1)
-        regular = (*form.regular, (abs(self.step), self.count))
-        return Form(base, form.ids, form.size, form.row_step, form.program, regular, form.irregular)
+        return self.form if self.count == 1 else repeated(self.form, self.count, self.step)
 
     def stretches(self) -> int:
         """How many gapless stretches all rows have together."""
@@ -93,8 +90,8 @@ class Record:
             epochs = None if self.epochs is None else self.epochs[start:stop]
             time = self.time if isinstance(self.time, int) else self.time[start:stop]
             for turn in range(0, self.count, turns):
-                moved = _moved(part, self.step * turn)
-                yield Record(self.actor, time, moved, epochs, min(turns, self.count - turn), self.step)
+                there = _moved(part, self.step * turn)
+                yield Record(self.actor, time, there, epochs, min(turns, self.count - turn), self.step)
 
 
 def _rows(form: Form, start: int, stop: int) -> Form:
@@ -106,7 +103,15 @@ def _rows(form: Form, start: int, stop: int) -> Form:
     return Form(base, form.ids[start:stop], form.size, form.row_step, program, form.regular, irregular, form.repeats)
 
 
+def repeated(form: Form, count: int, step: int) -> Form:
+    """`form`, and again `count - 1` times, each `step` bytes further."""
+    base = form.base + min(0, step) * (count - 1)
+    regular = (*form.regular, (abs(step), count))
+    return Form(base, form.ids, form.size, form.row_step, form.program, regular, form.irregular)
+
+
 def _moved(form: Form, distance: int) -> Form:
+    """`form`, `distance` bytes further."""
     if not distance:
         return form
     return Form(
@@ -114,29 +119,99 @@ def _moved(form: Form, distance: int) -> Form:
     )
 
 
-class Region:
-    """One allocation: its `shadow`, and the `records` of the accesses that may matter."""
+class _Bundle:
+    """Accesses of one actor by single programs, which differ in nothing but where they begin; put together later."""
 
-    __slots__ = ("_last", "bytes", "limit", "records", "shadow")
+    __slots__ = ("actor", "epochs", "ids", "regular", "rows", "starts", "times")
+
+    def __init__(self, actor: Actor, regular: Terms) -> None:
+        self.actor = actor
+        self.regular = regular
+        self.rows = 0
+        self.starts: list[Int64s] = []
+        self.ids: list[Int64s] = []
+        self.epochs: list[Epochs] = []
+        self.times: list[int] = []
+
+    def record(self) -> Record:
+        """All of them as one record."""
+        form = Form(0, np.concatenate(self.ids), self.actor.size, None, np.concatenate(self.starts), self.regular)
+        times = np.repeat(np.array(self.times, np.int64), [len(part) for part in self.ids])
+        return Record(self.actor, times, form, np.concatenate(self.epochs))
+
+
+class Region:
+    """One allocation: its `shadow`, and the `records` of the accesses that may matter (complete after `flush`)."""
+
+    __slots__ = ("_bundles", "_last", "bytes", "limit", "records", "shadow")
 
     def __init__(self, shadow: Shadow) -> None:
         self.shadow = shadow
         self.records: list[Record] = []
         self._last: dict[int, Record] = {}
+        self._bundles: dict[tuple[int, Terms], _Bundle] = {}
         self.bytes = 0
         self.limit = _BUDGET
 
-    def add(self, actor: Actor, time: int, form: Form, epochs: Epochs | None, *, apart: bool = False) -> None:
-        """Keeps an access that the shadow was fitted to; with `apart` it is not put together with others (its time matters)."""
+    def add(
+        self,
+        actor: Actor,
+        time: int,
+        form: Form,
+        epochs: Epochs | None,
+        *,
+        apart: bool = False,
+        count: int = 1,
+        step: int = 0,
+    ) -> None:
+        """Keeps an access that the shadow was fitted to, made `count` times, each time `step` bytes further.
+
+        With `apart` it is not put together with others (its time matters).
+        """
         last = self._last.get(actor.number)
-        if last is not None and not apart and _joined(last, form, epochs):
+        if last is not None and not apart and _joined(last, form, epochs, count, step):
             return
-        record = Record(actor, time, form, epochs)
+        record = Record(actor, time, form, epochs, count, step)
+        if not apart:
+            self._last[actor.number] = record
+        if apart or epochs is None:
+            self._keep(record)
+        elif last is not None:
+            self._file(last)
+
+    def _keep(self, record: Record) -> None:
         self.records.append(record)
-        self._last[actor.number] = record
-        self.bytes += form.nbytes + (0 if epochs is None else epochs.nbytes)
+        self.bytes += record.form.nbytes + (0 if record.epochs is None else record.epochs.nbytes)
         if self.bytes > self.limit:
             self.compact()
+
+    def _file(self, record: Record) -> None:
+        """Keeps what nothing was joined to, or not any more, among its like."""
+        form, epochs = record.form, record.epochs
+        if epochs is None or record.count > 1 or form.irregular or not isinstance(record.time, int):
+            self._keep(record)
+            return
+        key = record.actor.number, form.regular
+        found = self._bundles.get(key)
+        if found is None:
+            found = self._bundles[key] = _Bundle(record.actor, form.regular)
+        found.starts.append(form.offsets() + form.base)
+        found.ids.append(form.id_array)
+        found.epochs.append(epochs)
+        found.times.append(record.time)
+        found.rows += form.rows
+        if found.rows > _ROWS:
+            self._keep(self._bundles.pop(key).record())
+
+    def flush(self) -> None:
+        """Makes `records` complete."""
+        open_ended = [record for record in self._last.values() if record.epochs is not None]  # the others are in `records`
+        self._last.clear()
+        for record in open_ended:
+            self._file(record)
+        for bundle in self._bundles.values():
+            self._keep(bundle.record())
+        self._bundles.clear()
 
     def compact(self) -> None:
         """Says again what single lanes did: each program's stretches once, side by side ones joined."""
@@ -150,13 +225,13 @@ class Region:
         for records in by_actor.values():
             kept += _united(records)
         self.records = kept
-        self._last.clear()
+        self._last = {number: record for number, record in self._last.items() if record.epochs is not None}
         self.bytes = sum(r.form.nbytes + (0 if r.epochs is None else r.epochs.nbytes) for r in kept)
         self.limit = max(_BUDGET, 2 * self.bytes)
 
 
-def _joined(last: Record, form: Form, epochs: Epochs | None) -> bool:
-    """Puts `form` together with the actor's last record, if the two make a progression."""
+def _joined(last: Record, form: Form, epochs: Epochs | None, count: int, step: int) -> bool:
+    """Puts `form`, `count` times, together with the actor's last record, if the two make a progression."""
     old = last.form
     if not old.same_shape(form):
         return False
@@ -166,26 +241,41 @@ def _joined(last: Record, form: Form, epochs: Epochs | None) -> bool:
         if epochs is not None and last.epochs is not None and not np.array_equal(epochs, last.epochs):
             return False
         distance = _distance(old, form)
-        if distance is None:
-            return False
-        if last.count == 1:
-            if distance:
-                last.step, last.count = distance, 2
-            return True
-        turn, rest = divmod(distance, last.step)
-        if rest or not 0 <= turn <= last.count:
-            return False
-        last.count = max(last.count, turn + 1)
-        return True
-    if last.count > 1 or epochs is not None or last.epochs is not None:
+        return distance is not None and _progress(last, distance, count, step)
+    if last.count > 1 or count > 1 or epochs is not None or last.epochs is not None:
         return False
     return _continued(old, form)
 
 
+def _progress(last: Record, distance: int, count: int, step: int) -> bool:
+    """Joins what begins `distance` behind `last` and is made `count` times."""
+    if last.count == 1:
+        if count == 1:
+            if distance:
+                last.step, last.count = distance, 2
+        elif not distance:
+            last.step, last.count = step, count
+        elif distance == step:
+            last.step, last.count = step, count + 1
+        else:
+            return False
+        return True
+    if count > 1 and step != last.step:
+        return False
+    turn, rest = divmod(distance, last.step)
+    if rest or not 0 <= turn <= last.count:
+        return False
+    last.count = max(last.count, turn + count)
+    return True
+
+
 def _same(a: Int64s | range, b: Int64s | range) -> bool:
+    """Whether two sets of ids, of one length, are the same."""
+    if a is b:
+        return True
     if isinstance(a, range) or isinstance(b, range):
         return isinstance(a, range) and isinstance(b, range) and a == b
-    return a is b or np.array_equal(a, b)
+    return bool(a[0] == b[0]) and np.array_equal(a, b)
 
 
 def _distance(old: Form, new: Form) -> int | None:
@@ -195,9 +285,9 @@ def _distance(old: Form, new: Form) -> int | None:
         return distance if old.row_step == new.row_step else None
     if old.program is new.program:
         return distance
-    moved = new.offsets() - old.offsets()
-    first = int(moved[0])
-    return distance + first if bool((moved == first).all()) else None
+    way = new.offsets() - old.offsets()
+    first = int(way[0])
+    return distance + first if bool((way == first).all()) else None
 
 
 def _continued(old: Form, new: Form) -> bool:
@@ -212,6 +302,7 @@ def _continued(old: Form, new: Form) -> bool:
         return False
     old.ids = range(a.start, b.stop)
     old.row_step = step or None
+    old.known = None
     return True
 
 

@@ -64,6 +64,8 @@ class SyncLog:
     def __init__(self, programs: int) -> None:
         self.epoch: npt.NDArray[np.int32] = np.zeros(programs, np.int32)
         """The epoch that each program is in: even between synchronizing operations, odd in one."""
+        self.version = 0
+        """Goes up with every change of `epoch`."""
         self.entries: list[Entry] = []
         self.acquired = False
         self._touched: npt.NDArray[np.int32] = np.zeros(programs, np.int32)
@@ -82,6 +84,7 @@ class SyncLog:
 
     def enter(self, programs: Int64s) -> None:
         """These programs begin a synchronizing operation; `add` ends it."""
+        self.version += 1
         self.epoch[programs] += 1  # once for each program, however many lanes it has
 
     def add(
@@ -105,6 +108,7 @@ class SyncLog:
         if retries:
             self._drop_retries(site, programs, addresses)
         entry = Entry(time, programs.astype(np.int32), addresses, self.epoch[programs], acquire, release, store, wrote)
+        self.version += 1
         self.epoch[programs] += 1
         if store:
             self._wiped = time
@@ -161,9 +165,7 @@ class SyncLog:
 class _Replay:
     """The log with programs and addresses numbered from 0, ready to be looked through and played back."""
 
-    def __init__(
-        self, programs: int, entries: list[Entry], locations: Int64s, wipes: list[tuple[int, Int64s]]
-    ) -> None:
+    def __init__(self, programs: int, entries: list[Entry], locations: Int64s, wipes: list[tuple[int, Int64s]]) -> None:
         every = np.concatenate([entry.programs for entry in entries])
         there = np.zeros(programs, np.bool_)
         there[every] = True
@@ -221,9 +223,7 @@ class _Replay:
         good = (at >= 0) & (self._keys[np.maximum(at, 0)] // self._span == row)
         return np.where(good, self._order[np.maximum(at, 0)], -1)
 
-    def _answer(
-        self, out: Bools, asked: Int64s, of: Int64s, source_epoch: Int64s, row: Int64s, target_epoch: Int64s
-    ) -> None:
+    def _answer(self, out: Bools, asked: Int64s, of: Int64s, source_epoch: Int64s, row: Int64s, target_epoch: Int64s) -> None:
         """Fills in the queries `asked` from clocks; `of` and `row` are the programs' numbers."""
         if self._order is None:
             self._sort()
