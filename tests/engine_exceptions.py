@@ -26,7 +26,6 @@ class Compared:
     close: tuple[float, float] | None = None
 
 
-_UNDEFINED = "undefined lanes are followed in the kernel's IR only"
 _RECORDED = "the compiler's own record of the names it met"
 
 EXCEPTIONS: dict[str, str] = {
@@ -36,8 +35,6 @@ EXCEPTIONS: dict[str, str] = {
     "*test_harness.py::test_a_name_of_another_spelling_does_not_count": _RECORDED,
     "*test_inline_asm.py::test_without_one_nothing_is_written_also_*": "what stands before the line that fails has been done",
     "*test_inline_asm.py::test_two_programs_may_answer_differently": "a callback gets one program at a time",
-    "*test_names.py::test_fault_53_undefined_lanes_that_reach_a_store*": _UNDEFINED,
-    "*test_shared_cases.py::test_shared_case?u03_masked_load_without_other?": _UNDEFINED,
     "*test_cases.py::test_races?a_lock_at_the_scope_of_a_program?": "the race is found with another of its partners first",
 }
 """Node ids (globs) and why."""

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 from hypothesis import HealthCheck, given, reject, settings
 from triton.compiler.errors import CompilationError
 
@@ -41,6 +43,21 @@ def _layer_norm() -> Any:
     return y, mean, rstd
 
 
+@triton.jit
+def others(x_ptr, out_ptr, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < n, other=at.to(tl.float32)))
+    tl.store(out_ptr + B + at, tl.load(x_ptr + at, mask=at < n, other=-tl.zeros([B], tl.float32)))
+
+
+def _others() -> torch.Tensor:
+    out = torch.zeros(32)
+    others[(1,)](rand(16), out, 5, B=16)
+    assert out[5:16].tolist() == [*range(5, 16)]
+    assert out[21:].signbit().all()
+    return out
+
+
 EXACT: dict[str, Callable[[], Any]] = {
     "add": lambda: vector_add.add(rand(1000), rand(1000), 128),
     "add in bfloat16": lambda: vector_add.add(rand(300, dtype=torch.bfloat16), rand(300, dtype=torch.bfloat16), 64),
@@ -52,6 +69,7 @@ EXACT: dict[str, Callable[[], Any]] = {
     "histogram": lambda: histogram.histogram(torch.arange(3000, dtype=torch.int32) * 7 % 50, 64, 256),
     "histogram by atomics": lambda: histogram.histogram(torch.arange(3000, dtype=torch.int32) * 7 % 50, 64, 256, scatter=True),
     "layer norm": _layer_norm,
+    "others of many values": _others,
 }
 
 # A product of stacked matrices may be summed in another order than that of one.

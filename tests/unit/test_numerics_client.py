@@ -263,3 +263,26 @@ def test_overflow_agrees_with_brute_force(values: list[int], scale: int) -> None
         wanted["*"] = [i for i, p in enumerate(products) if p != wrap(p)]
     wanted["+"] = [i for i, p in enumerate(products) if wrap(p) == 2**31 - 1]
     assert {f.details["operation"]: f.lanes.tolist() for f in findings} == {k: v for k, v in wanted.items() if v}
+
+
+@triton.jit
+def times(a, b):
+    return a * b
+
+
+@triton.jit
+def folds(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    row, lane = tl.arange(0, 2), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row[:, None] * BLOCK + lane[None, :])
+    tl.store(out_ptr + row, tl.sum(x, axis=1))
+    tl.store(out_ptr + row, tl.reduce(x, 1, times))
+    tl.store(out_ptr + row[:, None] * BLOCK + lane[None, :], tl.cumsum(x, axis=1))
+
+
+def test_overflow_inside_what_a_reduction_combines_with() -> None:
+    x = torch.tensor([[1, 2, 3, 4], [2**30, 2**30, 1, 0]], dtype=torch.int32)
+    sum_, product, scanned = run(folds, (1,), x, torch.empty_like(x), BLOCK=4).findings
+    lines = [finding.call_stack[0].line for finding in (sum_, product, scanned)]
+    assert lines == [line_of(folds, text) for text in ("tl.sum", "tl.reduce", "tl.cumsum")]
+    assert sum_.details["operands"] == f"{2**30}, {2**30}" and sum_.details["result"] == str(2**31)
+    assert product.location.line == line_of(times, "a * b") and product.details["result"] == str(2**60)

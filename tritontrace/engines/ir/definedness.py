@@ -19,7 +19,7 @@ import numpy as np
 from tritontrace.engines.ir.suspects import Flow, mask_of, other_of, sinks
 from tritontrace.engines.ir.tree import Block, Function, Module, Op, Region, Successor, Type, Value
 
-__all__ = ["MOST_LOADS", "PREFIX", "SEED", "SINK", "track"]
+__all__ = ["DECIDED", "MOST_LOADS", "PREFIX", "SEED", "SINK", "track"]
 
 PREFIX = "tritontrace.undefined."
 SEED = PREFIX + "seed"
@@ -43,7 +43,7 @@ _MOVES = frozenset(
 )
 """Operations that only move lanes: a companion goes through the very same operation."""
 
-_DECIDED = {"arith.andi": 0, "arith.muli": 0, "arith.ori": -1}
+DECIDED = {"arith.andi": 0, "arith.muli": 0, "arith.ori": -1}
 """Operations that one operand alone may decide, and the value (of an i1: False, True) with which it does."""
 
 
@@ -228,15 +228,15 @@ class _Writer:
         if name == "arith.select" and op.operands[0] in self.derived:
             condition, yes, no = (self._companion(value) for value in op.operands)
             made = self._make(op, PREFIX + "both", [condition, yes, no], shape)
-        elif name in _DECIDED and not self.derived.isdisjoint(op.operands):
+        elif name in DECIDED and not self.derived.isdisjoint(op.operands):
             made = self._make(op, PREFIX + "both", [self._zero(shape), *(self._companion(v) for v in op.operands)], shape)
         elif name == "arith.select":
             condition, yes, no = op.operands
             operands = [condition, *(self._companion(value) for value in op.operands)]
             made = self._make(op, PREFIX + "select", operands, shape)
-        elif name in _DECIDED:
+        elif name in DECIDED:
             operands = [*op.operands, *(self._companion(value) for value in op.operands)]
-            made = self._make(op, PREFIX + "logic", operands, shape, decides=_DECIDED[name])
+            made = self._make(op, PREFIX + "logic", operands, shape, decides=DECIDED[name])
         elif name == "tt.histogram" and len(op.operands) > 1:
             kept = self._make(op, PREFIX + "kept", [op.operands[1], *bits], op.operands[0].type.shape)
             made = self._make(op, PREFIX + "all", kept.results, shape)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tritontrace.engines.ir.runtime import Frame
 
 __all__ = [
+    "FIRST",
     "NONFINITE",
     "follow_nonfinite",
     "nonfinite_dot",

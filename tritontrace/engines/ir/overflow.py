@@ -94,4 +94,9 @@ def overflow_op(frame: Frame, site: events.Site, left: Any, right: Any, operatio
         return
     rt = frame.rt
     lanes = (exact < -limit) | (exact >= limit)
+    if lanes.ndim > 1 + len(site.block):
+        # In a combine function, partial results stand where a lane is expected: the first one that does not fit is told.
+        first = lanes.reshape(len(lanes), -1).argmax(axis=1)
+        rows = np.arange(len(lanes))
+        left, right, lanes = (np.broadcast_to(v, lanes.shape).reshape(len(lanes), -1)[rows, first] for v in (left, right, lanes))
     rt.before(events.IntegerOverflow(rt.launch, site, frame, lanes, (left, right), operation, f"int{bits}"))

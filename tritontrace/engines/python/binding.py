@@ -170,9 +170,10 @@ def _helper(function: Any) -> Any:
     reference = weakref.ref(function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        builder = current().builder
+        state = current()
+        builder = state.builder
         frame, spins = builder.frame, builder.spins
-        run = rewritten(reference(), LANGUAGE)
+        run = rewritten(reference(), LANGUAGE, state.lines)
         try:
             return run(*args, **kwargs)
         finally:

@@ -62,6 +62,10 @@ class Builder:
         """While a combine function is looked at: each elementwise operation that it makes."""
         self.returned: Any = None
         """What the combine function that ran last has returned."""
+        self.closed = 0
+        """Above 0 while a combine function runs: its values are followed by nobody (`watching`)."""
+        self.checks_overflow = False
+        """Whether signed integer arithmetic is looked at."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("create_", "get_")):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import triton.language as tl
 
-from tritontrace.engines.base import DryForm
+from tritontrace.engines.base import LINES, UNDEFINED, DryForm
 from tritontrace.engines.ir import fp8e4b15
 from tritontrace.engines.ir.frontend import compile_options, globals_watch
 from tritontrace.engines.ir.program import _descriptor
@@ -23,6 +23,7 @@ from tritontrace.engines.ir.tree import Type
 from tritontrace.engines.python import sites
 from tritontrace.engines.python.binding import Generator
 from tritontrace.engines.python.handles import Handle
+from tritontrace.engines.python.instruments import MADE, watched
 from tritontrace.engines.python.language import LANGUAGE
 from tritontrace.engines.python.operations import Operations
 from tritontrace.engines.python.rewriting import rewritten
@@ -69,11 +70,11 @@ class PythonEngine:
         """The rewritten kernel; raises what the target's options raise, and `UnsupportedOpError` for source without a def."""
         if compat.is_gluon(bound.kernel):
             raise UntraceableLaunchError(f"kernel {bound.kernel_name!r} is written in Gluon, which has a language of its own")
-        if instruments:
-            _tell_what_is_missing(instruments)
+        if instruments - MADE:
+            _tell_what_is_missing(instruments - MADE)
         compile_options(bound)
         globals_watch(bound.kernel).check()
-        return rewritten(bound.kernel, LANGUAGE)
+        return rewritten(bound.kernel, LANGUAGE, LINES in instruments)
 
     def dry_form(
         self,
@@ -83,7 +84,7 @@ class PythonEngine:
         *,
         instruments: frozenset[str] = frozenset(),
     ) -> DryForm:
-        """Only executing Python tells what it accesses; undefined lanes are not followed."""
+        """Only executing Python tells what it accesses."""
         self.prepare(bound, inline_asm)
         if bound.phantoms is not None and any(
             bound.phantoms.storage(leaf.value) is not None for leaf in bound.leaves if hasattr(leaf.value, "untyped_storage")
@@ -92,11 +93,12 @@ class PythonEngine:
                 "the Python engine executes a kernel to know its accesses, and a fake tensor has no data; use engine='ir'",
                 kernel=bound.kernel_name,
             )
-        return DryForm(executes=True, static=False, check=lambda: None)
+        # the others look at values, which a dry run does not show
+        return DryForm(executes=True, static=False, check=lambda: None, instruments=instruments & {UNDEFINED})
 
     def run(self, run: EngineRun) -> None:
         """Execute the selected programs; raises what the kernel raised as `KernelError`, a client's exception as it is."""
-        kernel = self.prepare(run.bound)
+        kernel = self.prepare(run.bound, instruments=run.instruments)
         rt = Runtime(run, _roots(run))
         bound = run.bound
         backend = backend_for(bound.target)
@@ -106,9 +108,9 @@ class PythonEngine:
             "min_dot_size": lambda lhs, rhs: (1, 1, 1),
             "convert_custom_types": fp8e4b15.convert,
         }
-        builder = Operations(rt, options, functions, backend.get_module_map())
+        builder = watched(rt, options, functions, backend.get_module_map(), run.instruments)
         semantic = Semantic(builder, bound.target)
-        state = State(builder, semantic, Generator(), rt, bound.target)
+        state = State(builder, semantic, Generator(), rt, bound.target, lines=LINES in run.instruments)
         token = CURRENT.set(state)
         try:
             with np.errstate(all="ignore"):

@@ -36,7 +36,11 @@ class Combined:
 def _combine(write: Any, arguments: list[Handle]) -> list[Handle]:
     builder = current().builder
     builder.returned = None
-    write(Combined(arguments))
+    builder.closed += 1
+    try:
+        write(Combined(arguments))
+    finally:
+        builder.closed -= 1
     results: list[Handle] = builder.returned
     return results
 
@@ -72,7 +76,8 @@ def _fold(inputs: Any, kind: str, axis: int, write: Any, reverse: bool) -> list[
     elements = [x.handle.type.element for x in inputs]
     values = [x.handle.value for x in inputs]
     site = builder.sites.event(f"tt.{kind}", source.shape, source.element)
-    ufunc = _ufunc(write, source.element, kind) if len(inputs) == 1 else None
+    looked_at = builder.checks_overflow and source.element[0] == "i"
+    ufunc = _ufunc(write, source.element, kind) if len(inputs) == 1 and not looked_at else None
     free: Any = None
     combine = ufunc
     if ufunc is None:
@@ -111,8 +116,7 @@ def reduction(semantic: Any, inputs: Any, axis: Any, write: Any) -> Any:
     if any(t.type.shape != shape for t in inputs):
         raise AssertionError("all reduction inputs must have the same shape")
     kept = [n for i, n in enumerate(shape) if i != axis]
-    results = _fold(inputs, "reduce", axis, write, False)
-    return tuple(_wrapped(semantic, value, x, kept) for value, x in zip(results, inputs))
+    return _results(semantic, inputs, "reduce", axis, write, False, kept)
 
 
 def scan(semantic: Any, inputs: Any, axis: int, write: Any, reverse: bool) -> Any:
@@ -123,8 +127,14 @@ def scan(semantic: Any, inputs: Any, axis: int, write: Any, reverse: bool) -> An
         raise AssertionError(f"scan axis {axis} must be < inputs rank ({len(shape)})")
     if any(t.type.shape != shape for t in inputs):
         raise AssertionError("all scan inputs must have the same shape")
-    results = _fold(inputs, "scan", axis % len(shape), write, bool(reverse))
-    return tuple(_wrapped(semantic, value, x, list(shape)) for value, x in zip(results, inputs))
+    return _results(semantic, inputs, "scan", axis % len(shape), write, bool(reverse), list(shape))
+
+
+def _results(semantic: Any, inputs: Any, kind: str, axis: int, write: Any, reverse: bool, shape: list[int]) -> Any:
+    values = _fold(inputs, kind, axis, write, reverse)
+    results = tuple(_wrapped(semantic, value, x, shape) for value, x in zip(values, inputs))
+    semantic.builder.folded(kind, [x.handle for x in inputs], [r.handle for r in results], axis, reverse, write)
+    return results
 
 
 def _wrapped(semantic: Any, value: Any, source: Any, shape: list[int]) -> TracedTensor:

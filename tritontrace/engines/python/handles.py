@@ -16,10 +16,12 @@ class Handle:
 
     `value` is an array ``[1, *block]`` in the engine's compute form (`engines.ir.numerics`), in which a broadcast axis may have
     length 1; for a descriptor or a block pointer it is a `Descriptor`. `root` names the pointer argument that a pointer
-    certainly comes from, or is None.
+    certainly comes from, or is None. `companions` is there only where values are followed (`watching`).
     """
 
-    __slots__ = ("root", "type", "value")
+    __slots__ = ("companions", "root", "type", "value")
+
+    companions: dict[str, Any]
 
     def __init__(self, value: Any, type: Type, root: str | None = None) -> None:
         self.value = value

@@ -12,6 +12,7 @@ from typing import Any
 
 import triton.language as tl
 
+from tritontrace import events
 from tritontrace.engines.ir.shadows import note_global
 from tritontrace.engines.python import binding, loops
 from tritontrace.engines.python.rewriting import is_constexpr
@@ -90,6 +91,17 @@ class Language:
                 f"`{name} = tl.constexpr({value!r})`."
             )
         return value
+
+    @staticmethod
+    def executed(line: int, taken: bool) -> None:
+        """A statement begins; see `events.Executed` for `taken`. Clients are told once in a launch."""
+        state = current()
+        statement = (sys._getframe(1).f_code.co_filename, line, taken)
+        if statement not in state.executed:
+            state.executed.add(statement)
+            rt, builder = state.rt, state.builder
+            site = builder.sites.event("tritontrace.lines", (), "")
+            rt.before(events.Executed(rt.launch, site, builder.frame, (statement,)))
 
     @property
     def program(self) -> tuple[int, int, int]:

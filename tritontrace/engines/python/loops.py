@@ -92,6 +92,8 @@ def _counted(loop: LoopRange, carried: _Carried | None) -> Iterator[Any]:
             raise TypeError(f"For loop bounds and step must be scalars, got {bound.type}")
     kind = semantic.integer_promote_impl(semantic.integer_promote_impl(bounds[0].dtype, bounds[1].dtype), bounds[2].dtype)
     low, high, stride = (semantic.cast(b, kind).handle.value for b in bounds)
+    for bound in bounds:
+        builder.branch(bound.handle)
     site = builder.sites.event("scf.for", (), "")
     frame = builder.frame
     low, high, stride = loop_bounds(frame, site, low, high, stride)

@@ -50,6 +50,21 @@ class Operations(Builder):
         self.spins: list[Any] | None = None
         self.wait: Any = None
 
+    # -- what `watching` adds to ------------------------------------------------------------------------------------------
+
+    def branch(self, value: Handle) -> None:
+        """Control flow is about to depend on `value`."""
+
+    def folded(self, kind: str, operands: list[Handle], results: list[Handle], axis: int, reverse: bool, write: Any) -> None:
+        """A reduction or scan is done."""
+
+    def mixed(self, name: str, operands: list[Handle], results: list[Handle]) -> None:
+        """An operation is done whose lanes may depend on any lane."""
+
+    def overflow(self, left: Any, right: Any, operation: str) -> bool:
+        """True if integer arithmetic on these tensors, which is about to be done, has been looked at; False: nobody looks."""
+        return False
+
     # -- program ids ---------------------------------------------------------------------------------------------------
 
     def create_get_program_id(self, axis: int) -> Handle:

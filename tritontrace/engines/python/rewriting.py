@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import textwrap
 import threading
 import weakref
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
+
+import triton
 
 from tritontrace.engines.python.sites import CodeInfo, register
 from tritontrace.errors import UnsupportedOpError
@@ -56,7 +59,8 @@ _COMPARISONS = {
 }
 
 _LOCK = fork_safe(threading.Lock())
-_REWRITTEN: WeakIdentityMap[dict[str, Any]] = WeakIdentityMap()
+_REWRITTEN: WeakIdentityMap[dict[tuple[str, bool], Any]] = WeakIdentityMap()
+_TRITON = os.path.dirname(triton.__file__) + os.sep
 
 
 def is_constexpr(annotation: Any) -> bool:
@@ -67,9 +71,13 @@ def is_constexpr(annotation: Any) -> bool:
 
 
 class _Rewriter(ast.NodeTransformer):
-    """`outer`: the names that the function does not bind itself; `modules`: those of them that are modules now."""
+    """`outer`: the names that the function does not bind itself; `modules`: those of them that are modules now.
 
-    def __init__(self, outer: frozenset[str] = frozenset(), modules: frozenset[str] = frozenset()) -> None:
+    With `lines` every statement tells that it is executed, and an ``if`` without an ``else`` that it is passed by.
+    """
+
+    def __init__(self, outer: frozenset[str] = frozenset(), modules: frozenset[str] = frozenset(), lines: bool = False) -> None:
+        self.lines = lines
         self.outer = outer
         self.modules = modules
         self.ignored: set[tuple[int, int]] = set()
@@ -102,6 +110,24 @@ class _Rewriter(ast.NodeTransformer):
         return out
 
     # -- statements ----------------------------------------------------------------------------------------------------
+
+    def visit(self, node: ast.AST) -> Any:
+        if not self.lines or not isinstance(node, ast.stmt) or isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            return super().visit(node)
+        mark = self.mark(node, True)
+        made = super().visit(node)
+        return [mark, *(made if isinstance(made, list) else [made])]
+
+    def mark(self, node: ast.stmt, taken: bool) -> ast.stmt:
+        line, way = _at(ast.Constant(node.lineno), node), _at(ast.Constant(taken), node)
+        return ast.copy_location(ast.Expr(self.call(node, "executed", line, way)), node)
+
+    def visit_If(self, node: ast.If) -> Any:
+        passed = [self.mark(node, False)] if self.lines and not node.orelse else None
+        self.generic_visit(node)
+        if passed:
+            node.orelse = passed
+        return node
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         node.value = self.assigned(node.targets[0], node.value)
@@ -253,17 +279,22 @@ def _assigned_in(loop: ast.For | ast.While) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if not name.startswith(HELPER)))
 
 
-def rewritten(function: Any, helper: Any) -> Any:
-    """The rewritten Python function of `function` (a JITFunction or InterpretedFunction); made once for each source."""
+def rewritten(function: Any, helper: Any, lines: bool = False) -> Any:
+    """The rewritten Python function of `function` (a JITFunction or InterpretedFunction); made once for each source.
+
+    `lines`: it tells of each statement of the user's that it executes (`Language.executed`).
+    """
     original = function.fn
     text, first, indent = _source(function)
     known = _REWRITTEN.get_or_create(original, dict)
-    new = known.get(text)
+    key = text, lines
+    new = known.get(key)
     if new is None:
         with _LOCK:  # see ShadowFunction._parse: CPython 3.11 must not parse on two threads at once
-            new = known.get(text)
+            new = known.get(key)
             if new is None:
-                new = known[text] = _rewrite(original, text, first, indent, helper)
+                marked = lines and not original.__code__.co_filename.startswith(_TRITON)
+                new = known[key] = _rewrite(original, text, first, indent, helper, marked)
     return new
 
 
@@ -285,7 +316,7 @@ def _source(function: Any) -> tuple[str, int, int]:
     return text, start + skipped, indent
 
 
-def _rewrite(original: Any, text: str, first: int, indent: int, helper: Any) -> Any:
+def _rewrite(original: Any, text: str, first: int, indent: int, helper: Any, lines: bool) -> Any:
     tree = ast.parse(text)
     definition = tree.body[0]
     if not isinstance(definition, ast.FunctionDef):
@@ -298,7 +329,7 @@ def _rewrite(original: Any, text: str, first: int, indent: int, helper: Any) -> 
     ast.increment_lineno(tree, first - 1)
     _prepare(definition)
     definition.name = f"{HELPER}_function"  # under its own name it would hide the one that a recursive call means
-    rewriter = _Rewriter(*_outer_names(definition, original))
+    rewriter = _Rewriter(*_outer_names(definition, original), lines)
     unread = _unread(definition)
     body = rewriter.statements(definition.body)
     documented = (

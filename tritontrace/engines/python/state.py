@@ -18,7 +18,8 @@ __all__ = ["CURRENT", "State", "current"]
 class State:
     """One launch while it runs: `semantic`, `generator` are what Triton's builtins take as ``_semantic``, ``_generator``.
 
-    `used_globals` are the constants of modules that it has read (see `engines.ir.shadows`).
+    `used_globals` are the constants of modules that it has read (see `engines.ir.shadows`). With `lines` it tells of the
+    statements that it executes; `executed` are those that it has told of.
     """
 
     builder: Operations
@@ -27,6 +28,8 @@ class State:
     rt: Runtime
     target: Target
     used_globals: dict[Any, Any] = field(default_factory=dict)
+    lines: bool = False
+    executed: set[tuple[str, int, bool]] = field(default_factory=set)
 
 
 CURRENT: ContextVar[State] = ContextVar("tritontrace_python_engine")

@@ -6,6 +6,7 @@ Every member of `tl.tensor` that takes ``_semantic`` gets the running launch's; 
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from typing import Any
 
@@ -15,13 +16,16 @@ from triton.language import semantic as _semantic
 from typing_extensions import override
 
 from tritontrace.engines.python.handles import Handle, full
-from tritontrace.engines.python.state import current
+from tritontrace.engines.python.state import CURRENT, current
 from tritontrace.kernels import compat
 
 __all__ = ["NeedsLanesError", "Semantic", "TracedTensor", "adopt", "injected", "takes_semantic"]
 
 _tuple: Any = tl.tuple
 
+
+_FRONTEND = frozenset(module.__file__ for module in (_semantic, tl.core))
+"""Code of Triton's that asks whether there is a tensor (whose functions for kernels run rewritten)."""
 
 _SCALARS: dict[Any, dict[str, Any]] = {}
 """What Triton's tensor has for a scalar of each type, but for its value: making it anew costs more than an addition."""
@@ -113,7 +117,13 @@ class TracedTensor(tl.tensor):  # type: ignore[misc]  # Triton's classes are unt
         return value.reshape(-1)[0]
 
     def __bool__(self) -> bool:
-        return bool(self._scalar())
+        if sys._getframe(1).f_code.co_filename in _FRONTEND:
+            return True  # "if other": there, a tensor is one that was given
+        value = bool(self._scalar())
+        state = CURRENT.get(None)
+        if state is not None:
+            state.builder.branch(self.handle)
+        return value
 
     def __index__(self) -> int:
         if not self.dtype.is_int():
@@ -161,6 +171,10 @@ class Semantic(_semantic.TritonSemantic):  # type: ignore[misc]  # Triton's clas
 
     def _has_native_tma(self) -> bool:
         return self._target.backend == "cuda" and int(self._target.arch) >= 90
+
+    def binary_op_sanitize_overflow_impl(self, lhs: Any, rhs: Any, binary_op: Any) -> None:
+        if not self.builder.overflow(lhs, rhs, binary_op.__name__):
+            super().binary_op_sanitize_overflow_impl(lhs, rhs, binary_op)
 
     def to_tensor(self, x: Any, check_type: bool = True) -> Any:
         return adopt(super().to_tensor(adopt(x), check_type))
