@@ -43,7 +43,7 @@ class UndefinedLanes(Follower):
                 return
             bit = self._bits[site.event.id] = len(self.origins)
             self.origins.append(site)
-        self.put(result, undefined.undefined_seed(self.builder.frame, mask.value, bit))
+        self.put(result, undefined.undefined_seed(self.builder.frame, mask.value, bit, False))
 
     def elementwise(self, name: str, operands: list[Handle], result: Handle) -> None:
         if not self.any_of(operands):
@@ -94,13 +94,13 @@ class UndefinedLanes(Follower):
             if bits is not None:
                 masked = mask if role in ("value", "address") else None
                 role = "value" if role == "compared" else role
-                undefined.undefined_sink(self.builder.frame, site.event, role, self.origins, bits, masked)
+                undefined.undefined_sink(self.builder.frame, site.event, role, self.origins, False, bits, masked)
 
     def branch(self, value: Handle) -> None:
         bits = self.get(value)
         if bits is not None:
             use = self.builder.sites.event("scf.if", (), "")
-            undefined.undefined_sink(self.builder.frame, use, "branch", self.origins, bits)
+            undefined.undefined_sink(self.builder.frame, use, "branch", self.origins, False, bits)
 
 
 _EXACT = frozenset({"arith.extf", "arith.negf", "math.absf"})
