@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 import triton
 
 from tritontrace.engines.ir.tree import NO_LOCATION, OpLocation
 from tritontrace.source import SourceLocation
+
+if TYPE_CHECKING:
+    from tritontrace.events import Site
 
 __all__ = ["Locations", "python_name", "unescape", "users_place"]
 
@@ -49,7 +53,7 @@ def python_name(symbol: str) -> str:
     return module_and_name.rpartition(".")[2] or symbol
 
 
-def users_place(where: OpLocation) -> SourceLocation | None:
+def users_place(where: OpLocation | Site) -> SourceLocation | None:
     """Where the user's code asks for the operation: for one inside ``tl.sum`` the line that calls ``tl.sum``."""
     frames = (*where.call_stack, *([where.location] if where.location is not None else []))
     own = [frame for frame in frames if not frame.file.startswith(_TRITON)]

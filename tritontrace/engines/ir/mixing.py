@@ -6,9 +6,10 @@ from collections import deque
 
 from tritontrace.engines.ir.tree import Op, Value
 
-__all__ = ["Ways"]
+__all__ = ["MIXING", "Ways"]
 
-_MIXING = frozenset({"tt.reduce", "tt.scan", "tt.dot", "tt.dot_scaled", "tt.histogram", "tt.gather"})
+MIXING = frozenset({"tt.reduce", "tt.scan", "tt.dot", "tt.dot_scaled", "tt.histogram", "tt.gather"})
+"""Operations in which lanes meet others."""
 
 
 class Ways:
@@ -36,7 +37,7 @@ class Ways:
         waiting = deque(starts)
         while waiting:
             for target, op in self._targets.get(waiting.popleft(), {}).items():
-                if op is not None and op.name in _MIXING:
+                if op is not None and op.name in MIXING:
                     mixers[target] = op
                     if not across:
                         continue

@@ -6,8 +6,9 @@ from typing import Any
 
 from tritontrace.engines.base import ARITHMETIC, LINES, OVERFLOW, UNDEFINED
 from tritontrace.engines.ir.runtime import Runtime
-from tritontrace.engines.python.following import NonFiniteValues, UndefinedLanes
+from tritontrace.engines.python.nonfinite import NonFiniteValues
 from tritontrace.engines.python.operations import Operations
+from tritontrace.engines.python.undefined import UndefinedLanes
 from tritontrace.engines.python.watching import Follower, Watched
 
 __all__ = ["MADE", "watched"]
@@ -26,6 +27,6 @@ def watched(
     if not followers and OVERFLOW not in instruments:
         return Operations(runtime, options, codegen_functions, module_map)
     builder = Watched(runtime, options, codegen_functions, module_map)
-    builder.followers = [follower(builder) for follower in followers]
+    builder.followers = [part for follower in followers for part in follower(builder).parts()]
     builder.checks_overflow = OVERFLOW in instruments
     return builder

@@ -36,6 +36,10 @@ class Follower:
     def __init__(self, builder: Watched) -> None:
         self.builder = builder
 
+    def parts(self) -> list[Follower]:
+        """Itself, after those whose companions it makes."""
+        return [self]
+
     def get(self, handle: Handle) -> Any:
         """The companion of a value, or None."""
         companions = getattr(handle, "companions", None)
@@ -66,6 +70,9 @@ class Follower:
     def moves(self, operands: Iterable[Handle]) -> bool:
         """Whether what only moves these values' lanes has anything to move."""
         return self.any_of(operands)
+
+    def passed(self, operands: Iterable[Handle], results: Iterable[Handle]) -> None:
+        """The companions of `operands` have been moved to `results`."""
 
     def elementwise(self, name: str, operands: list[Handle], result: Handle) -> None:
         """An operation that does the same in every lane."""
@@ -312,6 +319,7 @@ def _moving(name: str) -> Any:
                     moved = plain(self, *[_companion(follower, a) for a in arguments], **named)
                     for one, companion in zip(_each(out), _each(moved)):
                         follower.put(one, companion.value)
+                    follower.passed(values, _each(out))
         return out
 
     return create
