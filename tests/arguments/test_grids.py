@@ -112,6 +112,8 @@ WRONG: dict[str, Any] = {
     "set": {2},
     "iterator": iter((2, 2)),
     "more than an int": (2**31,),
+    "more along y than CUDA takes": (1, 65536),
+    "more along z than CUDA takes": (1, 1, 65536),
     "nested": ((2,),),
     "lambda of an int": lambda meta: 2,
     "lambda of none": lambda meta: None,
@@ -184,3 +186,21 @@ def test_a_callable_sees_what_tuners_and_heuristics_choose(traced: Any) -> None:
     out = torch.zeros(16, dtype=torch.int32)
     tuned[lambda meta: (meta["n"] // meta["B"] + meta["EXTRA"],)](out, 8)
     assert out.tolist() == [6] * 10 + [0] * 6
+
+
+@triton.jit
+def nothing(out_ptr):
+    pass
+
+
+@pytest.mark.parametrize("grid", [(65536,), (1, 65535), (1, 1, 65535), (0, 65536), (1, 65536, 0)])
+def test_the_largest_grids_of_cuda(grid: tuple[int, ...]) -> None:
+    with tritontrace.session(clients=["sanitizer"], target="cuda:90") as session:
+        nothing[grid](torch.zeros(1))
+    assert session.launches[0].completed
+
+
+def test_another_gpu_takes_more_along_y() -> None:
+    with tritontrace.session(clients=["sanitizer"], target="hip:gfx942") as session:
+        nothing[(1, 65536)](torch.zeros(1))
+    assert session.launches[0].completed

@@ -15,15 +15,18 @@ __all__ = ["grid"]
 
 _LIMIT = 2**31
 """Launchers pass an entry as a C int."""
+_CUDA_LIMIT = 65535
+"""Largest y and z of a grid on every NVIDIA GPU (CUDA C++ Programming Guide, table of technical specifications)."""
 
 
-def grid(grid: Any, bound: BoundLaunch) -> tuple[int, int, int]:
+def grid(grid: Any, bound: BoundLaunch, backend: str = "") -> tuple[int, int, int]:
     """The three entries of a launch's grid, from a list, tuple, tensor, or a callable of the bound arguments.
 
     An entry may be any integer-like object (numpy, a one-element tensor). Raises `ArgumentError` for anything else, for no
-    entry or more than three, and for a negative entry or one that a launcher cannot pass.
+    entry or more than three, and for a negative entry or one that a launcher (of `backend`, ``"cuda"``, say) cannot pass.
     """
-    if type(grid) is tuple and len(grid) == 3 and all(type(entry) is int and 0 <= entry < _LIMIT for entry in grid):
+    most = _CUDA_LIMIT if backend == "cuda" else _LIMIT - 1
+    if type(grid) is tuple and len(grid) == 3 and all(type(entry) is int and 0 <= entry <= _CUDA_LIMIT for entry in grid):
         return grid
     if callable(grid):
         # A dictionary of its own: what the callable does to it must not reach the launch.
@@ -41,6 +44,11 @@ def grid(grid: Any, bound: BoundLaunch) -> tuple[int, int, int]:
     if max(entries) >= _LIMIT:
         raise ArgumentError(f"the grid of kernel {bound.kernel_name!r} has an entry of 2**31 or more: {_shown(grid)}")
     x, y, z = [*entries, 1, 1][:3]
+    if max(y, z) > most and x * y * z:  # Triton does not launch an empty grid
+        raise ArgumentError(
+            f"the grid of kernel {bound.kernel_name!r} has {y if y > most else z} programs along {'y' if y > most else 'z'}, but "
+            f"CUDA takes at most {most} along y and z (2**31 - 1 along x); put the longest axis first, or fold two axes into x"
+        )
     return x, y, z
 
 

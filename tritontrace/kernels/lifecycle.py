@@ -310,7 +310,7 @@ class _UserLaunch:
     def _run(self, bound: BoundLaunch, grid: Any) -> CompiledLaunch:
         """The run of the user's launch, on the user's memory."""
         views = self._take()
-        shape = grids.grid(grid, bound)
+        shape = grids.grid(grid, bound, self.target.backend)
         if self.dry:
             form = self._analyse(views, bound, shape)
             compiled = self._result(bound)
@@ -375,7 +375,7 @@ class _UserLaunch:
             view.launch.trials.append(own)
             views.append(View(view.scope, own, asking if view.scope.id in trial.analysing else ()))
         try:
-            shape = grids.grid(grid, bound)
+            shape = grids.grid(grid, bound, self.target.backend)
             if self.dry:
                 if trial.executed:
                     self._analyse(views, bound, shape)
