@@ -326,11 +326,18 @@ class _Watch:
             forms = forms_of(event, ids, self._shapes)
             self._log(site, writes, event.element_bytes, self._placed(site, forms))
             return
-        active = event.active()
-        addresses = event.addresses()[active]
-        array = np.arange(ids.start, ids.stop, dtype=np.int64) if isinstance(ids, range) else ids
-        programs = array[np.nonzero(active)[0]]
-        done = None if wrote is None else wrote[active]
+        scalar = event.mask is None and not event.block
+        if scalar:
+            programs = self._id_array(ids)
+            addresses = event.address.dense().reshape(-1)
+            if len(addresses) != len(programs):
+                addresses = np.broadcast_to(addresses, programs.shape)
+            done = wrote
+        else:
+            active = event.active()
+            addresses = event.addresses()[active]
+            programs = self._id_array(ids)[np.nonzero(active)[0]]
+            done = None if wrote is None else wrote[active]
         made = self.places.known(site.region, addresses, event.element_bytes)
         if not made.all():
             addresses, programs, done = addresses[made], programs[made], None if done is None else done[made]
@@ -339,10 +346,14 @@ class _Watch:
         for kind, chosen in ((writes, done), (looks, None if done is None else ~done)):
             if kind not in site.kinds or (kind is looks and done is None):
                 continue
-            if chosen is None:
+            if chosen is None and not scalar:
                 forms = forms_of(event, ids, self._shapes)
             else:
-                forms = merge_runs(addresses[chosen], programs[chosen], event.element_bytes)
+                some, who = (addresses, programs) if chosen is None else (addresses[chosen], programs[chosen])
+                if not scalar:
+                    forms = merge_runs(some, who, event.element_bytes)
+                else:
+                    forms = [Form(0, who, event.element_bytes, None, some)] if len(who) else []
             self._log(site, kind, event.element_bytes, self._placed(site, forms), touch=not orders)
         if orders and self.sync is not None and len(programs):
             self.sync.add(

@@ -88,6 +88,7 @@ class Sanitizer(Client):
         self._faults: dict[tuple[int, str | None], Faults] = {}
         self._undefined = UndefinedLanes()
         self._unwritten = UnwrittenReads()
+        self._moves: dict[int, tuple[Separable, tuple[int, int]]] = {}
 
     def for_launch(self, launch: Launch) -> Sanitizer:
         """A fresh sanitizer with the same settings: launches may run at once."""
@@ -98,6 +99,7 @@ class Sanitizer(Client):
         fresh._faults = {}
         fresh._undefined = UndefinedLanes()
         fresh._unwritten = UnwrittenReads()
+        fresh._moves = {}
         return fresh
 
     def pre_run_callback(self, launch: Launch) -> None:
@@ -138,6 +140,7 @@ class Sanitizer(Client):
         found.extend(self._unwritten.findings(launch, self.name))
         self._faults = {}
         self._extents = {}
+        self._moves = {}
         self._undefined, self._unwritten = UndefinedLanes(), UnwrittenReads()
         return found
 
@@ -219,6 +222,9 @@ class Sanitizer(Client):
 
     def _check_unknown(self, event: events.MemoryEvent) -> None:
         """An access whose pointer comes from no single argument: any known memory will do."""
+        known = self._moves.get(event.site.id)
+        if known is not None and moved_within(event.address, known[0], known[1]):
+            return
         low, high = event.minmax()
         size = event.element_bytes
         memory = self._launch.memory if self._launch is not None else None
@@ -231,6 +237,10 @@ class Sanitizer(Client):
         # Programs may each stay in an allocation of their own (grouped kernels): then their bounds alone decide.
         home = memory.locate(low, size)
         if bool((home >= 0).all()) and np.array_equal(home, memory.locate(high, size)):
+            if type(event.address) is Separable:
+                starts, ends = memory.bounds()
+                room = int((starts[home] - low).max()), int((ends[home] - size - high).min())
+                self._moves[event.site.id] = event.address, room
             return
         if self._in_one_place(event, memory):
             return
@@ -316,6 +326,17 @@ class Sanitizer(Client):
         if faults is None:
             faults = self._faults[key] = Faults(event, tensor, self._info(tensor), self._extent(tensor))
         faults.add(event, rows, addresses, outside, members)
+
+
+def moved_within(address: Any, known: Separable, room: tuple[int, int]) -> bool:
+    """Whether an address is `known`, moved by no more than `room` says: in a loop all but a constant stays the same objects."""
+    return (
+        type(address) is Separable
+        and address.program is known.program
+        and room[0] <= address.constant - known.constant <= room[1]
+        and len(address.axes) == len(known.axes)
+        and all(a is b for a, b in zip(address.axes, known.axes))
+    )
 
 
 def _suspects(event: events.MemoryEvent, extent: Extent, beyond: Bools) -> Int64s:

@@ -7,6 +7,7 @@ each arrangement of runs, and an access of a thousand programs is a look at a ta
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -128,12 +129,26 @@ def arrange(terms: list[Term], size: int) -> tuple[tuple[Term, ...], int, int]:
     return (*outer, *rest), length, shift
 
 
+_ARRANGEMENTS: dict[Any, Runs] = {}
+"""Arrangements that were met lately, by their axes: they are facts about numbers, the same in all launches."""
+_MOST_ARRANGEMENTS = 512
+_MOST_KEPT = 1 << 12
+"""Starts of an arrangement that is kept beyond its launch."""
+
+
 def runs_of(cache: dict[Any, Runs], terms: tuple[Term, ...], length: int) -> Runs:
-    """The arrangement of runs at the sums of `terms`, from `cache` or made now."""
+    """The arrangement of runs at the sums of `terms`, from `cache` (that of a launch) or an earlier launch, or made now."""
     key = (length, *(term if isinstance(term, tuple) else term.tobytes() for term in terms))
     found = cache.get(key)
     if found is None:
         if len(cache) >= 4096:
             cache.clear()
-        found = cache[key] = Runs(terms, length)
+        found = _ARRANGEMENTS.get(key)
+        if found is None:
+            found = Runs(terms, length)
+            if all(isinstance(term, tuple) for term in terms) and math.prod(count for _, count in terms) <= _MOST_KEPT:
+                if len(_ARRANGEMENTS) >= _MOST_ARRANGEMENTS:
+                    _ARRANGEMENTS.clear()
+                _ARRANGEMENTS[key] = found
+        cache[key] = found
     return found

@@ -131,7 +131,7 @@ def _may_conflict(region: Region) -> bool:
         return True
     # Every granule was stored to once; only what else touches one of those can matter.
     others = _parts(region, lambda kind: kind is not Kind.STORE)
-    return any(bool(_window(part, region).read(shadow.notes).any()) for part in others)
+    return any(shadow.stored(part.whole(), _window(part, region)) for part in others)
 
 
 def _kinds(region: Region) -> set[Kind]:

@@ -154,7 +154,10 @@ def unordered(
         # Where each access is ordered behind the last write and before the next one, all are ordered.
         i, j = _neighbours(group, actor, program, table)
         bad = ~sync.ordered(program[i], epoch[i], program[j], epoch[j], wipes)
-        suspicious = np.isin(group, distinct(np.concatenate([group[i[bad]], group[loose[actor]]])))
+        marked = np.zeros(int(group[-1]) + 1 if len(group) else 0, np.bool_)
+        marked[group[i[bad]]] = True
+        marked[group[loose[actor]]] = True
+        suspicious = marked[group]
         group, actor, program, epoch = group[suspicious], actor[suspicious], program[suspicious], epoch[suspicious]
         if len(group) and _pair_count(group) > _MOST_PAIRS:
             complete = False

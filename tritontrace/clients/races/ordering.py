@@ -69,6 +69,7 @@ class SyncLog:
         self.entries: list[Entry] = []
         self.acquired = False
         self._touched: npt.NDArray[np.int32] = np.zeros(programs, np.int32)
+        self._scratch: npt.NDArray[np.int32] = np.zeros(programs, np.int32)
         self._last: dict[int, int] = {}
         self._wiped = -1
         self._addresses: tuple[int, Int64s] | None = None
@@ -124,12 +125,14 @@ class SyncLog:
         last = self.entries[index]
         if last.wrote is None or last.store or last.time <= self._wiped or last.wrote.all():
             return
-        fits = np.isin(last.programs, programs) & ~last.wrote & (self._touched[last.programs] == last.time)
+        at = self._scratch
+        at[last.programs] = -1
+        at[programs] = np.arange(len(programs), dtype=np.int32)
+        place = at[last.programs]
+        fits = (place >= 0) & ~last.wrote & (self._touched[last.programs] == last.time)
         if not fits.any() or len(distinct(last.programs)) != len(last.programs):
             return
-        order = np.argsort(programs, kind="stable")
-        at = order[np.minimum(np.searchsorted(programs[order], last.programs), len(order) - 1)]
-        fits &= addresses[at] == last.addresses
+        fits &= addresses[place] == last.addresses
         keep = ~fits
         last.programs, last.addresses, last.epochs = last.programs[keep], last.addresses[keep], last.epochs[keep]
         last.wrote = last.wrote[keep]

@@ -26,13 +26,18 @@ CHANGED = 2
 """A later store left another value there than it found: the stores do not agree."""
 
 
+_MOST_ASCENDING = 1 << 10
+"""Stores that are kept as they are."""
+
+
 class Shadow:
-    """The notes on one allocation; the array is made at the first store, and its pages only where stores go.
+    """The notes on one allocation. As long as each store lies behind all stores before it, only their places are kept; the
+    array is made at the first one that does not, and its pages only where stores go.
 
     A granule is the largest power of two of bytes that every access so far is aligned to: usually one element.
     """
 
-    __slots__ = ("_notes", "allocation", "base", "granule", "nbytes", "stored_twice")
+    __slots__ = ("_ascending", "_notes", "_top", "allocation", "base", "granule", "nbytes", "stored_twice")
 
     def __init__(self, base: int, nbytes: int, allocation: Allocation | None) -> None:
         self.base = base
@@ -41,6 +46,8 @@ class Shadow:
         """The memory itself, or None where there is none to compare with (then stores never agree)."""
         self.granule = 64
         self._notes: Bytes | None = None
+        self._ascending: list[tuple[int, int, Form | None]] = []  # (first byte, behind the last, None for all of these)
+        self._top = base
         self.stored_twice = False
 
     @property
@@ -53,7 +60,21 @@ class Shadow:
         """uint8 ``[granules]``."""
         if self._notes is None:
             self._notes = np.zeros(self.granules, np.uint8)
+            for low, high, form in self._ascending:
+                if form is None:
+                    self._notes[(low - self.base) // self.granule : (high - self.base) // self.granule] = STORED
+                else:
+                    Window(form, self.base, self.granule, anonymous=True).write(self._notes, STORED)
+            self._ascending.clear()
         return self._notes
+
+    def stored(self, form: Form, window: Window) -> bool:
+        """Whether something was stored to where `form` (as a `window`) leads."""
+        if self._notes is None:
+            low, high = form.bounds()
+            if not any(first < high and low < last for first, last, _ in self._ascending):
+                return False
+        return bool(window.read(self.notes).any())
 
     def fit(self, form: Form) -> None:
         """Makes granules small enough for `form`."""
@@ -79,6 +100,8 @@ class Shadow:
 
     def store(self, forms: list[Form], real: bool) -> list[Rewrite]:
         """Notes a store; where memory was stored to before, what `settle` needs once the store is made (if it is, `real`)."""
+        if self._notes is None and self._goes_up(forms):
+            return []
         notes = self.notes
         windows = [Window(form, self.base, self.granule, anonymous=True) for form in forms]
         again: list[Rewrite] = []
@@ -99,6 +122,23 @@ class Shadow:
             elif least != STORED | CHANGED:
                 window.write(notes, window.read(notes) | STORED)
         return again
+
+    def _goes_up(self, forms: list[Form]) -> bool:
+        """Whether a store lies behind all those before it; it is kept then."""
+        if len(self._ascending) > _MOST_ASCENDING or min(form.bounds()[0] for form in forms) < self._top:
+            return False
+        for form in forms:
+            low, high = form.bounds()
+            self._top = max(self._top, high)
+            length, rest, _ = form.run()
+            gapless = not rest and not form.irregular and form.program is None
+            if not gapless or (form.rows > 1 and abs(form.row_step or 0) not in (0, length)):
+                self._ascending.append((low, high, form))
+            elif self._ascending and self._ascending[-1][1:] == (low, None):
+                self._ascending[-1] = self._ascending[-1][0], high, None
+            else:
+                self._ascending.append((low, high, None))
+        return True
 
     def settle(self, rewrite: Rewrite) -> None:
         """Called after the store: notes where it changed what an earlier store had left."""
