@@ -19,11 +19,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("ir", "python", "auto", "both"),
         help="the engine of sessions that name none; both: 'ir', and every launch in it is compared with the Python engine",
     )
+    parser.addoption(
+        "--instruments", action="store_true", help="with --engine both: also compare what instruments tell (lines, numerics, ...)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--engine") == "both":
-        config.pluginmanager.register(_Both(), "tritontrace-both")
+        config.pluginmanager.register(_Both(config.getoption("--instruments")), "tritontrace-both")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,10 +53,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 class _Both:
     """Puts an engine that compares in the place of the IR engine, and fails the test whose launches differ."""
 
-    def __init__(self) -> None:
+    def __init__(self, instruments: bool) -> None:
         from tests.engines.comparing import Comparing
+        from tests.engines.instruments import ALL
 
-        self.engine = engine = Comparing(engines.get("ir"), engines.get("python"))
+        self.engine = engine = Comparing(engines.get("ir"), engines.get("python"), ALL if instruments else frozenset())
         original = engines.get
 
         def get(name: str) -> Any:

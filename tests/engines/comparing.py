@@ -19,6 +19,7 @@ import torch
 
 import tritontrace
 from tests.engine_exceptions import Compared
+from tests.engines.instruments import Told
 from tritontrace.engines.base import Engine, EngineRun, LaunchHooks, Order
 from tritontrace.events import Atomic, Load, Store
 from tritontrace.kernels.copies import PrivateMemory
@@ -105,8 +106,9 @@ class Copies(PrivateMemory):
 class Comparing:
     """Runs launches in `first`, after comparing it with `second`; `expected` says what need not be equal now."""
 
-    def __init__(self, first: Engine, second: Engine) -> None:
+    def __init__(self, first: Engine, second: Engine, instruments: frozenset[str] = frozenset()) -> None:
         self.first = first
+        self.instruments = instruments
         self.second = second
         self.expected = Compared()
         self.differences: list[str] = []
@@ -127,8 +129,11 @@ class Comparing:
                 self.skipped[reason] += 1
             return self.first.run(run)
         self._inside.busy = True
+        told: list[Told] = []
         try:
             found = self._copies(run)
+            if self.instruments and self.expected.order is None and all(outcome.error is None for outcome in found):
+                told = self._told(run)
         finally:
             self._inside.busy = False
         error: BaseException | None = None
@@ -140,36 +145,48 @@ class Comparing:
         with self._lock:
             self.compared += 1
             self.differences.extend(f"{_described(run)}: {text}" for text in differences)
+            if told:
+                self.differences.extend(f"{_described(run)}: {text}" for text in told[0].differences(told[1]))
         if error is not None:
             raise error
         return None
 
     def _copies(self, run: EngineRun) -> list[_Outcome]:
-        values = self.expected.close is None
-        programs = _selected(run)
         made = []
         for engine in (self.first, self.second):
-            client, memory = Accesses(values), Copies.of(run.memory)
-            launch = copy.copy(run.launch)
-            launch.memory = memory
-            again = dataclasses.replace(
-                run,
-                launch=launch,
-                hooks=client.hooks(),
-                memory=memory,
-                programs=programs,
-                instruments=frozenset(),
-                options={**run.options, "prints": ()},
-                # one program after another, as in the Python engine
-                order=run.order if self.expected.order is None else Order("forward", batch=1),
-            )
+            client = Accesses(self.expected.close is None)
+            again = self._again(run, client.hooks())
             error: BaseException | None = None
             try:
                 engine.run(again)
             except Exception as raised:
                 error = raised
-            made.append(_Outcome(client.seen, client.shown, memory, error))
+            made.append(_Outcome(client.seen, client.shown, again.memory, error))
         return made
+
+    def _told(self, run: EngineRun) -> list[Told]:
+        made = []
+        for engine in (self.first, self.second):
+            told = Told()
+            engine.run(self._again(run, told.hooks(), self.instruments))
+            made.append(told)
+        return made
+
+    def _again(self, run: EngineRun, hooks: LaunchHooks, instruments: frozenset[str] = frozenset()) -> EngineRun:
+        """`run` on a copy of its memory, for nobody but `hooks`."""
+        launch, memory = copy.copy(run.launch), Copies.of(run.memory)
+        launch.memory = memory
+        return dataclasses.replace(
+            run,
+            launch=launch,
+            hooks=hooks,
+            memory=memory,
+            programs=_selected(run),
+            instruments=instruments,
+            options={**run.options, "prints": ()},
+            # one program after another, as in the Python engine
+            order=run.order if self.expected.order is None else Order("forward", batch=1),
+        )
 
     def _differences(self, run: EngineRun, error: BaseException | None, one: _Outcome, two: _Outcome) -> Iterator[str]:
         if type(one.error) is not type(two.error):
@@ -190,7 +207,7 @@ class Comparing:
 class _Outcome:
     seen: Counter[Any]
     shown: dict[Any, Any]
-    memory: Copies
+    memory: Any
     error: BaseException | None
 
 

@@ -96,7 +96,7 @@ def test_corpus(name: str) -> None:
     assert accesses and accesses == others
 
 
-def _inputs(kind: str) -> list[torch.Tensor]:
+def generated_inputs(kind: str) -> list[torch.Tensor]:
     generator = np.random.default_rng(3)
     if kind in generated.INTEGERS:
         info = np.iinfo(kind)
@@ -116,7 +116,7 @@ def _inputs(kind: str) -> list[torch.Tensor]:
 def test_generated_kernels(drawn: tuple[str, str], tmp_path: Path) -> None:
     source, kind = drawn
     kernel = generated.load(source, tmp_path)
-    x, y = _inputs(kind)
+    x, y = generated_inputs(kind)
 
     def run() -> torch.Tensor:
         out = torch.zeros(20, dtype=x.dtype)

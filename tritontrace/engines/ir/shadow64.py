@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from tritontrace.engines.ir.descriptors import Descriptor
     from tritontrace.engines.ir.runtime import Frame
 
-__all__ = ["COMPARE", "WIDEN", "shadow_compare", "shadow_compare_tile", "shadow_floats", "shadow_widen"]
+__all__ = ["COMPARE", "NO_TWIN", "SAME", "WIDEN", "shadow_compare", "shadow_compare_tile", "shadow_floats", "shadow_widen"]
 
 COMPARE = "tritontrace.shadow.compare"
 WIDEN = "tritontrace.shadow.widen"
 
-_SAME = frozenset({"arith.extf", "arith.truncf", "tt.fp_to_fp"})
-_NO_TWIN = frozenset(
+SAME = frozenset({"arith.extf", "arith.truncf", "tt.fp_to_fp"})
+NO_TWIN = frozenset(
     {"arith.bitcast", "tt.bitcast", "ub.poison", "tt.extern_elementwise", "tt.elementwise_inline_asm", "tt.dot_scaled"}
 )
 _FOLDS = frozenset({"tt.reduce", "tt.scan"})
@@ -65,13 +65,13 @@ class _Writer(CompanionWriter):
         name = op.name
         if name in MOVES or name == "tt.gather":
             return [self.moved(op, ops)]
-        if name in _SAME:
+        if name in SAME:
             self.companions[op.results[0]] = self.companion(op.operands[0], ops)
             return []
         twin = None
         if name in _FOLDS:
             twin = self._fold(op, ops)
-        elif name == "tt.dot" or (name in ELEMENTWISE and name not in _NO_TWIN):
+        elif name == "tt.dot" or (name in ELEMENTWISE and name not in NO_TWIN):
             twin = self._twin(op, ops)
             if name == "tt.dot":
                 twin.attributes = {**op.attributes, "inputPrecision": 2}
@@ -102,7 +102,7 @@ class _Writer(CompanionWriter):
         block = op.regions[0].block
         if any(inner.regions or (inner.name not in ELEMENTWISE and not inner.name.endswith(".return")) for inner in block.ops):
             return None
-        if any(inner.name in _NO_TWIN or inner.name in ("arith.constant",) for inner in block.ops):
+        if any(inner.name in NO_TWIN or inner.name in ("arith.constant",) for inner in block.ops):
             return None
         twin = self._twin(op, ops)
         twin.regions = [Region([self._copy(block)])]
@@ -117,7 +117,7 @@ class _Writer(CompanionWriter):
             made.arguments.append(values[argument])
         for op in block.ops:
             operands = [values.get(value, value) for value in op.operands]
-            if op.name in _SAME:
+            if op.name in SAME:
                 values[op.results[0]] = operands[0]
                 continue
             new = Op(op.name, operands, [], op.attributes, [], [], op.location)

@@ -16,14 +16,24 @@ from tritontrace.engines.ir.codegen import triton_dtype
 from tritontrace.engines.ir.ops import is_elementwise
 from tritontrace.engines.ir.tree import Block, Module, Op, OpLocation, Region, Value
 
-__all__ = ["TALLY", "count_operations"]
+__all__ = ["SCALED_FORMATS", "TALLY", "count_operations"]
 
 TALLY = "tritontrace.tally"
 """An operation that tells of the block it heads; its attribute ``operations`` is the count of one execution."""
 
 _PRECISION = {0: "tf32", 1: "tf32x3", 2: "ieee", 3: "bf16x3", 4: "bf16x6"}
-_SCALED = {0: "fp8e4nv", 1: "fp8e5", 2: "fp8", 3: "fp8", 4: "fp4", 5: "bf16", 6: "fp16"}
-"""Triton's ScaleDotElemType."""
+SCALED_FORMATS = {
+    "E4M3": "fp8e4nv",
+    "E5M2": "fp8e5",
+    "E2M3": "fp8",
+    "E3M2": "fp8",
+    "E2M1": "fp4",
+    "BF16": "bf16",
+    "FP16": "fp16",
+}
+"""Triton's ScaleDotElemType, in the order of its numbers."""
+
+_SCALED = dict(enumerate(SCALED_FORMATS.values()))
 
 Counts = Counter[tuple[str, str]]
 

@@ -248,7 +248,8 @@ def _map_elementwise(scalar_function: Any, *args: Any, pack: Any = 1) -> Any:
             for v, x in zip(lanes, inputs)
             for j in range(pack)
         ]
-        results = function(*scalars)
+        with state.builder.map():
+            results = function(*scalars)
         single = not isinstance(results, (tuple, tl.tuple))
         rows.append([state.semantic.to_tensor(r) for r in ((results,) if single else results)])
     out = []
@@ -259,6 +260,7 @@ def _map_elementwise(scalar_function: Any, *args: Any, pack: Any = 1) -> Any:
         out.append(
             TracedTensor(Handle(values.reshape(1, *shape), Type(shape, element)), inputs[0].type.with_element_ty(scalar.dtype))
         )
+    state.builder.mixed("tt.map_elementwise", [x.handle for x in inputs], [x.handle for x in out])
     return out[0] if single and len(out) == 1 else tuple(out)
 
 

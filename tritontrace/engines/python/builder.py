@@ -8,6 +8,8 @@ to be patched. What a method computes is the IR engine's (`engines.ir`); the val
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -64,6 +66,8 @@ class Builder:
         """What the combine function that ran last has returned."""
         self.closed = 0
         """Above 0 while a combine function runs: its values are followed by nobody (`watching`)."""
+        self.mapping = 0
+        """Above 0 while `tl.map_elementwise` runs its function for one lane."""
         self.checks_overflow = False
         """Whether signed integer arithmetic is looked at."""
 
@@ -71,6 +75,17 @@ class Builder:
         if name.startswith(("create_", "get_")):
             raise UnsupportedOpError(f"the Python engine has no {name.partition('_')[2]!r}")
         raise AttributeError(name)
+
+    @contextlib.contextmanager
+    def map(self) -> Iterator[None]:
+        """Around a function of one lane."""
+        self.closed += 1
+        self.mapping += 1
+        try:
+            yield
+        finally:
+            self.closed -= 1
+            self.mapping -= 1
 
     # -- types ---------------------------------------------------------------------------------------------------------
 

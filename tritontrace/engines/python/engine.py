@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import bdb
-import functools
 import inspect
-import logging
 import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,7 +21,7 @@ from tritontrace.engines.ir.tree import Type
 from tritontrace.engines.python import sites
 from tritontrace.engines.python.binding import Generator
 from tritontrace.engines.python.handles import Handle
-from tritontrace.engines.python.instruments import MADE, watched
+from tritontrace.engines.python.instruments import watched
 from tritontrace.engines.python.language import LANGUAGE
 from tritontrace.engines.python.operations import Operations
 from tritontrace.engines.python.rewriting import rewritten
@@ -43,18 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["PythonEngine"]
 
 
-_log = logging.getLogger(__name__)
-
-
-@functools.cache
-def _tell_what_is_missing(instruments: frozenset[str]) -> None:
-    """Once for each set: these are made in the IR."""
-    _log.warning(
-        "engine='python' has not what clients ask for with %s; use engine='ir' for that",
-        ", ".join(map(repr, sorted(instruments))),
-    )
-
-
 class PythonEngine:
     """Steps through Python source. Rewritten functions are kept per function; of a launch nothing is kept."""
 
@@ -70,8 +56,6 @@ class PythonEngine:
         """The rewritten kernel; raises what the target's options raise, and `UnsupportedOpError` for source without a def."""
         if compat.is_gluon(bound.kernel):
             raise UntraceableLaunchError(f"kernel {bound.kernel_name!r} is written in Gluon, which has a language of its own")
-        if instruments - MADE:
-            _tell_what_is_missing(instruments - MADE)
         compile_options(bound)
         globals_watch(bound.kernel).check()
         return rewritten(bound.kernel, LANGUAGE, LINES in instruments)

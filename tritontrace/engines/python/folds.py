@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from tritontrace.engines.ir import compute_ops, numerics
+from tritontrace.engines.ir import compute_ops, numerics, tensors
 from tritontrace.engines.ir.emitters.compute import _ufunc_of
 from tritontrace.engines.ir.tree import NO_LOCATION, Block, Op, Region, Type, Value
 from tritontrace.engines.python.handles import Handle
 from tritontrace.engines.python.state import current
 from tritontrace.engines.python.values import NeedsLanesError, TracedTensor
 
-__all__ = ["reduction", "scan"]
+__all__ = ["combines", "folded_again", "reduction", "scan"]
 
 
 class Combined:
@@ -95,6 +95,41 @@ def _fold(inputs: Any, kind: str, axis: int, write: Any, reverse: bool) -> list[
 
     run = compute_ops.reduce_op if kind == "reduce" else compute_ops.scan_op
     return run(builder.frame, site, combine, free, values, source.shape, axis, reverse)
+
+
+def folded_again(operands: list[Handle], kind: str, axis: int, write: Any, reverse: bool) -> list[Any]:
+    """What a reduction or scan gives for other values, which no client is told of."""
+    frame = current().builder.frame
+    source = operands[0].type
+    types = [Type((), handle.type.element) for handle in operands] * 2
+    values = [handle.value for handle in operands]
+
+    def combine(frame: Any, free: Any, *lanes: Any) -> list[Any]:
+        return [r.value for r in _combine(write, [Handle(v, kind) for v, kind in zip(lanes, types)])]
+
+    ufunc = _ufunc(write, source.element, kind) if len(operands) == 1 else None
+    if kind == "reduce":
+        if ufunc is not None:
+            return [tensors.ufunc_reduce(ufunc, values[0], source.shape, axis)]
+        return tensors.map_reduce(frame, combine, [], values, source.shape, axis)
+    if ufunc is not None:
+        return [tensors.ufunc_scan(ufunc, values[0], source.shape, axis, reverse)]
+    return tensors.map_scan(frame, combine, [], values, source.shape, axis, reverse)
+
+
+def combines(operands: list[Handle], write: Any) -> list[tuple[str, Type]]:
+    """The elementwise operations of one call of a combine function, with the types of their results; none are known of one
+    that branches."""
+    builder = current().builder
+    kinds = [Type((), handle.type.element) for handle in operands] * 2
+    outer, builder.recording = builder.recording, []
+    try:
+        _combine(write, [Handle(np.zeros(1, numerics.compute_dtype(kind.element)), kind) for kind in kinds])
+        return [(name, out.type) for name, _, out in builder.recording]
+    except NeedsLanesError:
+        return []
+    finally:
+        builder.recording = outer
 
 
 def _lane_by_lane(whole: Any, lanes: Any) -> list[Any]:

@@ -1,22 +1,26 @@
-"""The instruments of the Python engine: which builder a launch gets."""
+"""The instruments of the Python engine: which builder a launch gets. (Lines are told by rewritten code itself.)"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tritontrace.engines.base import ARITHMETIC, LINES, OVERFLOW, UNDEFINED
+from tritontrace.engines.base import ARITHMETIC, OPERATIONS, OVERFLOW, SHADOW, UNDEFINED
 from tritontrace.engines.ir.runtime import Runtime
 from tritontrace.engines.python.nonfinite import NonFiniteValues
 from tritontrace.engines.python.operations import Operations
+from tritontrace.engines.python.shadow64 import Shadow64
+from tritontrace.engines.python.tallies import Tallies
 from tritontrace.engines.python.undefined import UndefinedLanes
 from tritontrace.engines.python.watching import Follower, Watched
 
-__all__ = ["MADE", "watched"]
+__all__ = ["watched"]
 
-_FOLLOWERS: dict[str, type[Follower]] = {UNDEFINED: UndefinedLanes, ARITHMETIC: NonFiniteValues}
-
-MADE = frozenset({LINES, OVERFLOW, *_FOLLOWERS})
-"""The instruments that there are; lines are told by rewritten code itself."""
+_FOLLOWERS: dict[str, type[Follower]] = {
+    UNDEFINED: UndefinedLanes,
+    ARITHMETIC: NonFiniteValues,
+    SHADOW: Shadow64,
+    OPERATIONS: Tallies,
+}
 
 
 def watched(

@@ -93,6 +93,11 @@ class Language:
         return value
 
     @staticmethod
+    def second(first: Any, second: Any) -> Any:
+        """What is evaluated twice."""
+        return second
+
+    @staticmethod
     def executed(line: int, taken: bool) -> None:
         """A statement begins; see `events.Executed` for `taken`. Clients are told once in a launch."""
         state = current()

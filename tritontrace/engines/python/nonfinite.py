@@ -11,7 +11,7 @@ from tritontrace.engines.ir import nonfinite
 from tritontrace.engines.ir.nonfinite import FIRST
 from tritontrace.engines.ir.runtime import MemorySite
 from tritontrace.engines.python.handles import Handle
-from tritontrace.engines.python.watching import Follower, Watched
+from tritontrace.engines.python.watching import Attributes, Follower, Watched
 
 __all__ = ["NonFiniteValues"]
 
@@ -52,7 +52,7 @@ class NonFiniteValues(Follower):
         for result, companion in zip(results, made, strict=True):
             self.put(result, companion)
 
-    def elementwise(self, name: str, operands: list[Handle], result: Handle) -> None:
+    def elementwise(self, name: str, operands: list[Handle], result: Handle, attributes: Attributes) -> None:
         if not result.type.is_float or name in _BITS:
             return
         if name in _EXACT:
@@ -65,7 +65,7 @@ class NonFiniteValues(Follower):
             floats = [handle for handle in operands if handle.type.is_float]
             self._check(nonfinite.nonfinite_lanes, name, floats or operands, floats, [result])
 
-    def mixed(self, name: str, operands: list[Handle], results: list[Handle]) -> None:
+    def mixed(self, name: str, operands: list[Handle], results: list[Handle], attributes: Attributes) -> None:
         floats = [handle for handle in operands if handle.type.is_float]
         self._check(nonfinite.nonfinite_mixed, name, floats, floats, results)
 
@@ -77,7 +77,7 @@ class NonFiniteValues(Follower):
         else:
             self._check(nonfinite.nonfinite_scan, "tt.scan", floats, floats, results, axis, shape, reverse)
 
-    def dot(self, operands: list[Handle], result: Handle) -> None:
+    def dot(self, operands: list[Handle], result: Handle, precision: str) -> None:
         self._check(nonfinite.nonfinite_dot, "tt.dot", operands, operands, [result])
 
     def used(self, site: MemorySite, operands: list[tuple[Handle | None, str]], mask: Any = None) -> None:

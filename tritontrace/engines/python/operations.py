@@ -58,7 +58,7 @@ class Operations(Builder):
     def folded(self, kind: str, operands: list[Handle], results: list[Handle], axis: int, reverse: bool, write: Any) -> None:
         """A reduction or scan is done."""
 
-    def mixed(self, name: str, operands: list[Handle], results: list[Handle]) -> None:
+    def mixed(self, name: str, operands: list[Handle], results: list[Handle], **attributes: Any) -> None:
         """An operation is done whose lanes may depend on any lane."""
 
     def overflow(self, left: Any, right: Any, operation: str) -> bool:

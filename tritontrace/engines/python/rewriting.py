@@ -8,6 +8,7 @@ user's, so that pdb, coverage and tracebacks show the kernel. The original funct
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import os
 import textwrap
@@ -168,6 +169,13 @@ class _Rewriter(ast.NodeTransformer):
         return ast.copy_location(ast.Expr(checked), node)
 
     def visit_For(self, node: ast.For) -> Any:
+        given = node.iter
+        if isinstance(given, ast.Call) and isinstance(given.func, ast.Name) and given.func.id == "range":
+            calls = any(isinstance(part, ast.Call) for argument in given.args for part in ast.walk(argument))
+            if calls and len(given.args) == 1 and "range" not in self.outer:
+                # Triton's compiler visits the one argument of a range twice: what it loads is loaded twice.
+                given.args.insert(0, _at(ast.Constant(0), given.args[0]))
+                given.args[1] = self.call(given.args[1], "second", copy.deepcopy(given.args[1]), given.args[1])
         carried = _at(_names(_assigned_in(node)), node.iter)
         node.iter = self.call(node.iter, "iterate", self.visit(node.iter), carried)
         node.body = self.statements(node.body)

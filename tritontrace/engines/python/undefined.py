@@ -15,7 +15,7 @@ from tritontrace.engines.ir.mixing import MIXING
 from tritontrace.engines.ir.runtime import MemorySite
 from tritontrace.engines.ir.values import dense
 from tritontrace.engines.python.handles import Handle
-from tritontrace.engines.python.watching import Follower, Watched
+from tritontrace.engines.python.watching import Attributes, Follower, Watched
 
 __all__ = ["ApartLanes", "UndefinedLanes"]
 
@@ -61,7 +61,7 @@ class UndefinedLanes(Follower):
         self.put(result, made)
         self.apart.put(result, made)
 
-    def elementwise(self, name: str, operands: list[Handle], result: Handle) -> None:
+    def elementwise(self, name: str, operands: list[Handle], result: Handle, attributes: Attributes) -> None:
         if not self.any_of(operands):
             return
         bits = [self.full(handle) for handle in operands]
@@ -74,7 +74,7 @@ class UndefinedLanes(Follower):
             made = undefined.undefined_any(*bits)
         self._made(name, operands, [result], made)
 
-    def mixed(self, name: str, operands: list[Handle], results: list[Handle]) -> None:
+    def mixed(self, name: str, operands: list[Handle], results: list[Handle], attributes: Attributes) -> None:
         found = [self.full(handle) for handle in operands if self.get(handle) is not None]
         for result in results if found else ():
             alike = all(handle.type.shape == result.type.shape for handle in operands)
@@ -91,7 +91,7 @@ class UndefinedLanes(Follower):
             made = undefined.undefined_scan(axis, reverse, operands[0].type.shape[axis], *found)
         self._made(f"tt.{kind}", operands, results, made)
 
-    def dot(self, operands: list[Handle], result: Handle) -> None:
+    def dot(self, operands: list[Handle], result: Handle, precision: str) -> None:
         if self.any_of(operands):
             made = undefined.undefined_dot(*(self.full(handle) for handle in operands))
             self._made("tt.dot", operands, [result], made)
@@ -117,15 +117,15 @@ class UndefinedLanes(Follower):
     # -- where lanes met others ----------------------------------------------------------------------------------------
 
     def _made(self, name: str, operands: list[Handle], results: list[Handle], made: Any) -> None:
-        mixer = self.builder.sites.event(name, (), "") if name in MIXING else None
         found = [self.apart.full(handle) for handle in operands if self.apart.get(handle) is not None]
         for result in results:
             self.put(result, made)
-            if mixer is None and found:
+            if found and name not in MIXING:
                 self.apart.put(result, made & undefined.undefined_any(*found))
-        self.passed(operands, results, mixer)
+        self.passed(operands, results, name)
 
-    def passed(self, operands: Iterable[Handle], results: Iterable[Handle], mixer: events.Site | None = None) -> None:
+    def passed(self, operands: Iterable[Handle], results: Iterable[Handle], name: str = "") -> None:
+        mixer = self.builder.sites.event(name, (), "") if name in MIXING else None
         through: dict[int, events.Site] = {}
         for handle in operands:
             bits = self.get(handle)
@@ -155,6 +155,7 @@ class ApartLanes(Follower):
     """Which undefined lanes came by themselves, having met no others; `UndefinedLanes` says which."""
 
     key = "apart"
+    gathers = False
 
     def put(self, handle: Handle, companion: Any) -> None:
         super().put(handle, companion if companion is not None and companion.any() else None)

@@ -15,13 +15,18 @@ import numpy as np
 from tritontrace.engines.ir.descriptors import Descriptor
 from tritontrace.engines.ir.overflow import OVERFLOW_OP, overflow_op
 from tritontrace.engines.ir.runtime import MemorySite, Runtime
+from tritontrace.engines.ir.shadow64 import NO_TWIN, SAME
 from tritontrace.engines.ir.tree import Type
 from tritontrace.engines.python.handles import Handle, block_of
 from tritontrace.engines.python.operations import Operations
 
-__all__ = ["Follower", "Watched"]
+__all__ = ["Attributes", "Follower", "NoTwinError", "Watched"]
 
 Attributes = dict[str, Any]
+
+
+class NoTwinError(Exception):
+    """A combine function does something that cannot be done once more in float64. Never leaves the engine."""
 
 
 class Follower:
@@ -71,19 +76,24 @@ class Follower:
         """Whether what only moves these values' lanes has anything to move."""
         return self.any_of(operands)
 
-    def passed(self, operands: Iterable[Handle], results: Iterable[Handle]) -> None:
-        """The companions of `operands` have been moved to `results`."""
+    inside_maps = False
+    """Whether it is told of what `tl.map_elementwise` does for each lane."""
+    gathers = True
+    """Whether a companion goes with a lane that is gathered."""
 
-    def elementwise(self, name: str, operands: list[Handle], result: Handle) -> None:
+    def passed(self, operands: Iterable[Handle], results: Iterable[Handle], name: str = "") -> None:
+        """The companions of `operands` have been moved to `results`, by the operation `name`."""
+
+    def elementwise(self, name: str, operands: list[Handle], result: Handle, attributes: Attributes) -> None:
         """An operation that does the same in every lane."""
 
-    def mixed(self, name: str, operands: list[Handle], results: list[Handle]) -> None:
+    def mixed(self, name: str, operands: list[Handle], results: list[Handle], attributes: Attributes) -> None:
         """An operation whose lanes may depend on any lane."""
 
     def folded(self, kind: str, operands: list[Handle], results: list[Handle], axis: int, reverse: bool, write: Any) -> None:
         """A reduction or scan; `write` calls the combine function (see `folds`)."""
 
-    def dot(self, operands: list[Handle], result: Handle) -> None:
+    def dot(self, operands: list[Handle], result: Handle, precision: str) -> None:
         """A product of matrices and its accumulator."""
 
     def histogram(self, value: Handle, mask: Handle | None, result: Handle) -> None:
@@ -108,13 +118,26 @@ class Watched(Operations):
     def __init__(self, runtime: Runtime, options: Any, codegen_functions: dict[str, Any], module_map: dict[str, Any]) -> None:
         super().__init__(runtime, options, codegen_functions, module_map)
         self.followers: list[Follower] = []
+        self.twin = False
+        """While a combine function is run once more, in float64."""
 
     def apply(self, name: str, result: Type, *operands: Handle, **attributes: Any) -> Handle:
+        if self.twin:
+            return self._twin(name, result, operands, attributes)
         out = super().apply(name, result, *operands, **attributes)
-        if not self.closed:
-            for follower in self.followers:
-                follower.elementwise(name, list(operands), out)
+        for follower in self.followers:
+            if not self.closed or (self.mapping and follower.inside_maps):
+                follower.elementwise(name, list(operands), out, attributes)
         return out
+
+    def _twin(self, name: str, result: Type, operands: tuple[Handle, ...], attributes: Attributes) -> Handle:
+        """`apply` with f64 in place of every float."""
+        if name in NO_TWIN or any(v.type.is_float and v.type.element != "f64" for v in operands):
+            raise NoTwinError
+        if name in SAME:
+            return operands[0]
+        kind = Type(result.shape, "f64") if result.is_float else result
+        return super().apply(name, kind, *operands, **attributes)
 
     def branch(self, value: Handle) -> None:
         if not self.closed:
@@ -126,10 +149,10 @@ class Watched(Operations):
             for follower in self.followers:
                 follower.folded(kind, operands, results, axis, reverse, write)
 
-    def mixed(self, name: str, operands: list[Handle], results: list[Handle]) -> None:
+    def mixed(self, name: str, operands: list[Handle], results: list[Handle], **attributes: Any) -> None:
         if not self.closed:
             for follower in self.followers:
-                follower.mixed(name, operands, results)
+                follower.mixed(name, operands, results, attributes)
 
     def overflow(self, left: Any, right: Any, operation: str) -> bool:
         kind = left.type.scalar
@@ -150,16 +173,17 @@ class Watched(Operations):
         out = super().create_addptr(pointer, offset)
         if not self.closed:
             for follower in self.followers:
-                follower.elementwise("tt.addptr", [pointer, offset], out)
+                follower.elementwise("tt.addptr", [pointer, offset], out, {})
         return out
 
     def create_gather(self, source: Handle, index: Handle, axis: int) -> Handle:
         out = super().create_gather(source, index, axis)
         for follower in self.followers:
             if follower.get(index) is not None:
-                follower.mixed("tt.gather", [source, index], [out])
-            elif follower.moves([source]):
+                follower.mixed("tt.gather", [source, index], [out], {})
+            elif follower.gathers and follower.moves([source]):
                 follower.put(out, super().create_gather(_companion(follower, source), index, axis).value)
+                follower.passed([source], [out], "tt.gather")
         return out
 
     def create_histogram(self, value: Handle, bins: int, mask: Any = None) -> Handle:
@@ -171,12 +195,13 @@ class Watched(Operations):
     def create_dot(self, a: Handle, b: Handle, c: Handle, precision: Any, max_imprecise: Any = None) -> Handle:
         out = super().create_dot(a, b, c, precision, max_imprecise)
         for follower in self.followers:
-            follower.dot([a, b, c], out)
+            follower.dot([a, b, c], out, precision.name.lower())
         return out
 
-    def create_dot_scaled(self, *arguments: Any) -> Handle:
-        out = super().create_dot_scaled(*arguments)
-        self.mixed("tt.dot_scaled", [v for v in arguments if isinstance(v, Handle)], [out])
+    def create_dot_scaled(self, a: Handle, a_scale: Any, a_format: Any, *rest: Any) -> Handle:
+        out = super().create_dot_scaled(a, a_scale, a_format, *rest)
+        operands = [v for v in (a, a_scale, *rest) if isinstance(v, Handle)]
+        self.mixed("tt.dot_scaled", operands, [out], format=a_format.name, packed=rest[4])
         return out
 
     def create_inline_asm(
@@ -193,6 +218,9 @@ class Watched(Operations):
         for follower in self.followers:
             follower.used(site, operands, mask)
         return site
+
+    def create_load(self, pointer: Handle, *cache: Any) -> Handle:
+        return self.create_masked_load(pointer, None, None)
 
     def create_masked_load(self, pointer: Handle, mask: Handle | None, other: Handle | None, *cache: Any) -> Handle:
         site = self._use(
