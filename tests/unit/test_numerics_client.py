@@ -286,3 +286,19 @@ def test_overflow_inside_what_a_reduction_combines_with() -> None:
     assert lines == [line_of(folds, text) for text in ("tl.sum", "tl.reduce", "tl.cumsum")]
     assert sum_.details["operands"] == f"{2**30}, {2**30}" and sum_.details["result"] == str(2**31)
     assert product.location.line == line_of(times, "a * b") and product.details["result"] == str(2**60)
+
+
+@triton.jit
+def beyond_the_edge(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    out = tl.make_tensor_descriptor(out_ptr, [n], [1], [BLOCK])
+    out.atomic_add([0], 1 / tl.load(x_ptr + tl.arange(0, BLOCK)))
+
+
+def test_what_a_descriptor_leaves_out_is_not_stored() -> None:
+    x = torch.tensor([1.0, 2.0, 0.0, 4.0, 1.0, 1.0, 1.0, 1.0])
+    assert run(beyond_the_edge, (1,), x, torch.zeros(4), 2, BLOCK=8).findings == []
+    (finding,) = run(beyond_the_edge, (1,), x, torch.zeros(4), 4, BLOCK=8).findings
+    assert finding.lanes.tolist() == [2]
+    session = run(beyond_the_edge, (1,), x, torch.zeros(4), 2, client=Numerics(shadow=True), BLOCK=8)
+    (record,) = session.launches[0].records["numerics"]
+    assert (record.count, record.disagreeing) == (2, 0)

@@ -15,7 +15,16 @@ import numpy as np
 
 from tritontrace.engines.ir.tree import Block, Function, Module, Op, Region, Successor, Type, Value, walk
 
-__all__ = ["MOVES", "CompanionWriter", "all_values", "closed_functions", "is_block_pointer_access", "mask_of", "values_of"]
+__all__ = [
+    "MOVES",
+    "TILED",
+    "CompanionWriter",
+    "all_values",
+    "closed_functions",
+    "is_block_pointer_access",
+    "mask_of",
+    "values_of",
+]
 
 MOVES = frozenset(
     {
@@ -32,6 +41,10 @@ MOVES = frozenset(
     }
 )
 """Operations that only move lanes: a companion goes through the very same operation."""
+
+
+TILED = ("tt.descriptor_store", "tt.descriptor_reduce")
+"""Operations that put a tile, as far as it lies inside a descriptor's tensor, into memory: (descriptor, value, *offsets)."""
 
 
 class CompanionWriter:

@@ -14,6 +14,7 @@ import numpy as np
 from tritontrace import events
 from tritontrace.engines.ir.companions import (
     MOVES,
+    TILED,
     CompanionWriter,
     closed_functions,
     is_block_pointer_access,
@@ -107,8 +108,8 @@ class _Writer(CompanionWriter):
             if found is None:
                 continue
             operands = [found]
-            if op.name == "tt.descriptor_store" or is_block_pointer_access(op):
-                offsets = op.operands[2:] if op.name == "tt.descriptor_store" else []
+            if op.name in TILED or is_block_pointer_access(op):
+                offsets = op.operands[2:] if op.name in TILED else []
                 operands = [found, op.operands[0], *offsets]
                 ops.append(Op(NONFINITE + "sink_tile", operands, [], {"of": op}, [], [], op.location))
                 continue

@@ -14,6 +14,7 @@ import numpy as np
 from tritontrace import events
 from tritontrace.engines.ir.companions import (
     MOVES,
+    TILED,
     CompanionWriter,
     closed_functions,
     is_block_pointer_access,
@@ -132,8 +133,8 @@ class _Writer(CompanionWriter):
             if not self.follows(value) or value not in self.companions:
                 continue
             operands = [value, self.companions[value]]
-            if op.name == "tt.descriptor_store" or is_block_pointer_access(op):
-                offsets = op.operands[2:] if op.name == "tt.descriptor_store" else []
+            if op.name in TILED or is_block_pointer_access(op):
+                offsets = op.operands[2:] if op.name in TILED else []
                 ops.append(Op(COMPARE + "_tile", [*operands, op.operands[0], *offsets], [], {"of": op}, [], [], op.location))
                 continue
             mask = mask_of(op)
