@@ -161,3 +161,15 @@ def test_an_engine_that_tells_nothing_is_seen(told: Any) -> None:
     found = told(lambda: many[(4,)](x, i, torch.zeros(32), 10, 17, B=16, FLAG=True), Deaf())
     for kind in ("executed", "undefined", "made", "stored", "overflow", "flops"):
         assert any(f"('{kind}'" in text or f"{kind}:" in text for text in found), kind
+
+
+@triton.jit
+def single(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 1))
+    tl.store(out_ptr + tl.arange(0, 1), x - 2.0)
+    tl.store(out_ptr, (tl.load(x_ptr) * 3.0) - tl.load(x_ptr))
+    tl.store(out_ptr + tl.arange(0, 4), tl.load(x_ptr) - tl.arange(0, 4).to(tl.float32))
+
+
+def test_a_zero_that_is_no_constant(told: Any) -> None:
+    assert told(lambda: single[(1,)](torch.zeros(1), torch.zeros(4))) == []

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from tritontrace import events
 from tritontrace.engines.ir.codegen import triton_dtype
+from tritontrace.engines.ir.runtime import MemorySite
 from tritontrace.engines.ir.tallies import SCALED_FORMATS
 from tritontrace.engines.ir.tree import Type
 from tritontrace.engines.python import folds
@@ -18,7 +20,8 @@ __all__ = ["Tallies"]
 
 
 class Tallies(Follower):
-    """Tells of every operation. Its companions are on dots that begin with zeros: what is added to one is a part of it."""
+    """Tells of every operation. Its companions are ``"dot"`` for one that begins with zeros (what is added to it is a part of it),
+    and ``"value"`` for a number that looks like a constant and is none."""
 
     key = "tallies"
     inside_maps = True
@@ -36,9 +39,11 @@ class Tallies(Follower):
     def elementwise(self, name: str, operands: list[Handle], result: Handle, attributes: Attributes) -> None:
         if name == "tt.addptr":
             return
-        if name in ("arith.addf", "arith.addi") and self.any_of(operands):
+        if result.value.size == 1:
+            self.put(result, "value")
+        if name in ("arith.addf", "arith.addi") and any(self.get(handle) == "dot" for handle in operands):
             return
-        if name == "arith.subf" and _zero(operands[0]):
+        if name == "arith.subf" and self._zero(operands[0]):
             return
         if name == "tt.extern_elementwise":
             name = f"{name}:{attributes['symbol']}"
@@ -58,8 +63,8 @@ class Tallies(Follower):
         if a.element == "f32" and precision != "ieee":
             element = precision
         self._tell("tt.dot", {("tt.dot", element): math.prod(a.shape) * b.shape[-1]})
-        if _zero(operands[2]):
-            self.put(result, True)
+        if self._zero(operands[2]):
+            self.put(result, "dot")
 
     def mixed(self, name: str, operands: list[Handle], results: list[Handle], attributes: Attributes) -> None:
         if name == "tt.dot_scaled":
@@ -68,7 +73,15 @@ class Tallies(Follower):
             count = math.prod(results[0].type.shape) * a.shape[-1] * packed
             self._tell(name, {(name, SCALED_FORMATS[attributes["format"]]): count})
 
+    def passed(self, operands: Iterable[Handle], results: Iterable[Handle], name: str = "") -> None:
+        if any(self.get(handle) is not None for handle in operands):
+            for result in results:
+                self.put(result, "value")
 
-def _zero(handle: Handle) -> bool:
-    """True for zeros that nobody has written out as lanes: constants."""
-    return bool(handle.value.size == 1 and not handle.value.any())
+    def loaded(self, site: MemorySite, mask: Handle | None, other: Handle | None, result: Handle) -> None:
+        if result.value.size == 1:
+            self.put(result, "value")
+
+    def _zero(self, handle: Handle) -> bool:
+        """True for a constant of zeros."""
+        return bool(self.get(handle) is None and handle.value.size == 1 and not handle.value.any())
