@@ -20,8 +20,11 @@ __all__ = ["Tallies"]
 
 
 class Tallies(Follower):
-    """Tells of every operation. Its companions are ``"dot"`` for one that begins with zeros (what is added to it is a part of it),
-    and ``"value"`` for a number that looks like a constant and is none."""
+    """Tells of every operation.
+
+    Its companions are ``"dot"`` for one that begins with zeros (what is added to it is a part of it), and ``"value"`` for a
+    number that looks like a constant and is none.
+    """
 
     key = "tallies"
     inside_maps = True

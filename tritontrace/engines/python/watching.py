@@ -82,7 +82,7 @@ class Follower:
     """Whether a companion goes with a lane that is gathered."""
 
     def passed(self, operands: Iterable[Handle], results: Iterable[Handle], name: str = "") -> None:
-        """The lanes of `operands`, and their companions if there are any, have been moved to `results` (by the operation `name`)."""
+        """The lanes of `operands`, and companions if there are any, have been moved to `results` (by the operation `name`)."""
 
     def elementwise(self, name: str, operands: list[Handle], result: Handle, attributes: Attributes) -> None:
         """An operation that does the same in every lane."""
