@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -156,41 +153,3 @@ def test_an_error_in_the_middle_leaves_nothing_behind(where: str) -> None:
         assert set(threading.enumerate()) <= threads
     assert changed(before, *objects) == []
     assert launches("python", 3, 1)() == 1
-
-
-_AFTER_THE_INTERPRETER = """
-import torch
-import triton
-import triton.language as tl
-
-import tritontrace
-
-
-@triton.jit
-def kernel(x, out, n, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    tl.store(out, tl.sum(tl.load(x + at, mask=at < n, other=0.0)))
-
-
-x, out = torch.ones(5), torch.zeros(1)
-with tritontrace.session():
-    kernel[(1,)](x, out, 5, BLOCK=8)
-assert out.item() == 5
-kernel[(1,)](x, out, 5, BLOCK=8)
-try:
-    with tritontrace.session(engine=ENGINE):
-        kernel[(1,)](x, out, 4, BLOCK=16)
-    assert out.item() == 4
-except Exception as error:
-    assert any("interpreter" in note for note in error.__notes__), error.__notes__
-"""
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes since Python 3.11")
-@pytest.mark.parametrize("engine", ["ir", "python"])
-def test_what_fails_after_the_interpreter_says_so(engine: str, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(_AFTER_THE_INTERPRETER.replace("ENGINE", repr(engine)))
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(tritontrace.__file__).parents[1])}
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment, timeout=120)
-    assert done.returncode == 0, done.stderr

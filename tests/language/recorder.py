@@ -16,7 +16,7 @@ from typing import Any
 import triton.language as tl
 
 from tests.language.names import CLASSES, MODULES
-from tritontrace.engines.ir.shadows import ShadowCodeGenerator
+from tritontrace.engines.ir.generator import ShadowCodeGenerator
 
 __all__ = ["recording"]
 

@@ -92,7 +92,7 @@ class _ShadowSource(compat.ASTSource):  # type: ignore[misc]  # Triton's classes
     """Triton's source object over shadows."""
 
     def make_ir(self, *args: Any, **kwargs: Any) -> Any:
-        from tritontrace.engines.ir.shadows import ast_to_ttir  # as below
+        from tritontrace.engines.ir.generator import ast_to_ttir  # as below
 
         given = inspect.signature(compat.ASTSource.make_ir).bind(self, *args, **kwargs).arguments
         return ast_to_ttir(

@@ -207,7 +207,9 @@ def block_pointers() -> bool:
 
     3.6 has operations for them, 3.8's frontend takes them apart, and 3.9 keeps the name only to say that they are gone.
     """
-    make = getattr(triton.language, "make_block_ptr", None)
+    from tritontrace.kernels.originals import behind  # as compat, not before it is asked
+
+    make = behind(getattr(triton.language, "make_block_ptr", None))
     return make is not None and not _mentions(make, "NotImplementedError")
 
 

@@ -52,7 +52,6 @@ __all__ = [
     "function_with_globals",
     "get_iterable_path",
     "interpreted_function_class",
-    "interpreters_leftovers",
     "ir",
     "is_function",
     "is_gluon",
@@ -108,16 +107,6 @@ UnsupportedLanguageConstruct: Any = take("triton.compiler.errors.UnsupportedLang
 
 # wrapt 2 gave ObjectProxy a base of its own; a proxy is recognised by its real class, never by what it claims to be.
 _PROXY_CLASS: type = getattr(wrapt, "BaseObjectProxy", wrapt.ObjectProxy)
-
-
-def interpreters_leftovers() -> list[str]:
-    """Names of ``triton.language.core`` that stand for the functions of Triton's interpreter now.
-
-    That is so while it runs a kernel, on any thread, and since Triton 3.8 also afterwards, if the kernel called a helper of
-    Triton's (``tl.sum``): what runs for the helper takes note of the replaced functions as if they were the real ones.
-    """
-    core = vars(triton.language.core)
-    return sorted(name for name, value in core.items() if getattr(value, "__module__", None) == "triton.runtime.interpreter")
 
 
 def interpreted_function_class() -> type | None:

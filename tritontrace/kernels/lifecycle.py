@@ -42,12 +42,6 @@ from tritontrace.scopes.identity import Scope
 
 __all__ = ["launch", "untraceable"]
 
-_INTERPRETED = (
-    "Triton's own interpreter (TRITON_INTERPRET=1, outside of any session) has run in this process, and functions of "
-    "triton.language.core are its own now; nothing that is compiled from here on can be relied on. Open the session around the "
-    "first launch, or trace in a process of its own"
-)
-
 
 def launch(
     kernel: Any,
@@ -181,8 +175,6 @@ class _UserLaunch:
             result = self._call()
         except BaseException as raised:  # raised again once every scope is told
             error = raised
-            if isinstance(raised, Exception) and compat.interpreters_leftovers():
-                add_note(raised, _INTERPRETED)
         if self._warm is not None:
             error = settle(self._warm[0], error)
         error = self._finish(error)

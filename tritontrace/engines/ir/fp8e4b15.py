@@ -11,6 +11,8 @@ from typing import Any
 
 import triton.language as tl
 
+from tritontrace.kernels import private
+
 __all__ = ["convert"]
 
 _LARGEST = 0x3F00  # 1.75 in fp16, the largest finite value of the format
@@ -37,7 +39,7 @@ def _narrow(value: Any, semantic: Any) -> Any:
     size = bits.__and__(0x7FFF, _semantic=semantic)
     # A NaN has larger bits than any number, so it saturates too, as PTX's min does.
     small = size.__lt__(_LARGEST, _semantic=semantic)
-    size = tl.where(small, size, _LARGEST, _semantic=semantic).to(tl.uint16, _semantic=semantic)
+    size = private.module(tl).where(small, size, _LARGEST, _semantic=semantic).to(tl.uint16, _semantic=semantic)
     rounded = semantic.add(size.__lshift__(1, _semantic=semantic), 0x80, False)
     sign = bits.__and__(0x8000, _semantic=semantic)
     byte = rounded.__or__(sign, _semantic=semantic).__rshift__(8, _semantic=semantic).to(tl.uint8, _semantic=semantic)

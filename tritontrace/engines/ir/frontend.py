@@ -16,10 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tritontrace.engines.ir import fp8e4b15, recursion, shadows
-from tritontrace.engines.ir.shadows import ShadowWorld, ast_to_ttir
+from tritontrace.engines.ir import fp8e4b15, generator, recursion, shadows
+from tritontrace.engines.ir.generator import ast_to_ttir
+from tritontrace.engines.ir.shadows import ShadowWorld
 from tritontrace.errors import UntraceableLaunchError
-from tritontrace.kernels import compat
+from tritontrace.kernels import building, compat, private
 from tritontrace.kernels.arguments import BoundLaunch
 from tritontrace.kernels.targets import backend_for
 from tritontrace.kernels.watched import GlobalsWatch
@@ -147,6 +148,9 @@ def lower(bound: BoundLaunch, *, lines: bool = False, overflow: bool = False) ->
     return Lowered(text, entry, _slots(bound), watch.check, asked)
 
 
+_OWN = (shadows.__file__, generator.__file__, building.__file__, private.__file__)
+
+
 def _drop_own_frames(error: BaseException) -> None:
     for chained in (error.__cause__, error.__context__):
         if chained is not None:
@@ -154,7 +158,7 @@ def _drop_own_frames(error: BaseException) -> None:
     frames = []
     traceback = error.__traceback__
     while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename != shadows.__file__:
+        if traceback.tb_frame.f_code.co_filename not in _OWN:
             frames.append(traceback)
         traceback = traceback.tb_next
     kept = None

@@ -16,9 +16,6 @@ from __future__ import annotations
 import ast
 import copy
 import functools
-import logging
-import os
-import re
 import threading
 import types
 import weakref
@@ -26,22 +23,20 @@ from typing import Any
 
 import triton
 import triton.language as tl
-from triton.language import semantic as _semantic
 
-from tritontrace.engines.ir.lines import statement_mark
-from tritontrace.engines.ir.recursion import ReturnTypes
 from tritontrace.forking import fork_safe
-from tritontrace.kernels import capabilities, compat
+from tritontrace.kernels import capabilities, compat, private
 from tritontrace.kernels.targets import Target
 from tritontrace.kernels.watched import UsedGlobal
 from tritontrace.kernels.weak import WeakIdentityMap
 
-__all__ = ["ShadowCodeGenerator", "ShadowWorld", "ast_to_ttir", "note_global"]
+__all__ = ["PLAIN", "TENSOR", "ShadowFunction", "ShadowWorld", "note_global"]
 
-logger = logging.getLogger(__name__)
+TENSOR: Any = private.value_class(tl.tensor)
+"""The class of all tensors in here."""
 
 # Values of these types hold no function and are met most often.
-_PLAIN = frozenset({type(None), bool, int, float, str, tl.tensor, tl.dtype, types.ModuleType, types.BuiltinFunctionType})
+PLAIN = frozenset({type(None), bool, int, float, str, TENSOR, tl.dtype, types.ModuleType, types.BuiltinFunctionType})
 
 _CURRENT_TARGET: Any = compat.require(tl.target_info, "current_target")
 _templates: WeakIdentityMap[dict[str, Any]] = WeakIdentityMap()
@@ -156,16 +151,6 @@ class ShadowConstexprFunction(_Shadow, compat.ConstexprFunction):  # type: ignor
         return result if _semantic is None else compat.constexpr(result)
 
 
-class _TargetSemantic(compat.require(_semantic, "TritonSemantic")):  # type: ignore[misc]  # Triton's classes are untyped
-    """Triton's semantics, except that what the target can do is asked of the world and not of a driver."""
-
-    shadow_world: ShadowWorld
-
-    def _has_native_tma(self) -> bool:
-        target = self.shadow_world.target
-        return target.backend == "cuda" and int(target.arch) >= 90
-
-
 class ShadowWorld:
     """The shadows of one lowering, and what it learned: the globals that were read. Belongs to one thread.
 
@@ -197,7 +182,7 @@ class ShadowWorld:
     def shadow(self, value: Any) -> Any:
         """What the frontend sees instead of `value`: the shadow of a function, a container of shadows, else itself."""
         kind = type(value)
-        if kind in _PLAIN:
+        if kind in PLAIN:
             return value
         if kind is compat.constexpr:
             inner = self.shadow(value.value)
@@ -214,7 +199,7 @@ class ShadowWorld:
             return self._shadow_of(value)
         if value is _CURRENT_TARGET:
             return self._current_target
-        return value
+        return private.translated(value)
 
     def _shadow_of(self, function: Any) -> Any:
         known = self._shadows.get(id(function))
@@ -242,7 +227,9 @@ class ShadowWorld:
         if kind is types.MethodType:
             # Under TRITON_INTERPRET=1 `x.sum` is a plain function that forwards to the InterpretedFunction.
             inner = _forwarded(value.__func__)
-            return value if inner is None else compat.MethodOfValue(value.__self__, self.shadow(inner))
+            if inner is not None:
+                return compat.MethodOfValue(value.__self__, self.shadow(inner))
+            return private.method(value)
         shadow = self.shadow(value)
         if shadow is not value and isinstance(shadow, ShadowFunction) and isinstance(owner, tl.core.base_value):
             # Triton bound a JITFunction to its value already; an interpreted one or a proxy came through as it was.
@@ -414,109 +401,3 @@ def _interpreted_state(original: Any) -> dict[str, Any]:
 
     state = _templates.get_or_create(original, create)
     return {**state, "fn": original.fn, "__globals__": original.fn.__globals__}
-
-
-_TRITON = os.path.dirname(triton.__file__) + os.sep
-
-
-class Skipped(ast.Pass):
-    """The ``else`` of an ``if`` that has none, where lines are marked."""
-
-
-_DEFINITION = re.compile(r"^([ \t]*)def\s", re.MULTILINE)
-
-
-class _FileColumns(compat.ir.builder):  # type: ignore[misc]  # Triton's classes are untyped
-    """A builder whose locations have the columns that the file has, counted from 1, as those of later Tritons do."""
-
-    first_column = 1
-
-    def create_loc(self, file: str, line: int, column: int) -> Any:
-        return super().create_loc(file, line, self.first_column + column)
-
-
-def _file_columns(context: Any, fresh: Any, function: ShadowFunction, file: str, line: int) -> Any:
-    """A `_FileColumns` in place of `fresh`, a code generator's builder that has built nothing yet."""
-    # The frontend reads the source without the indentation that a kernel inside a function or a class has.
-    definition = _DEFINITION.search("".join(function.raw_src))
-    builder = _FileColumns(context)
-    builder.first_column = 1 + (len(definition.group(1)) if definition else 0)
-    builder.set_loc(file, line, builder.first_column)
-    builder.options, builder.codegen_fns, builder.module_map = fresh.options, fresh.codegen_fns, fresh.module_map
-    return builder
-
-
-class ShadowCodeGenerator(compat.CodeGenerator):  # type: ignore[misc]  # Triton's classes are untyped
-    """Triton's code generator over shadows: every function it looks up or is given goes through the world."""
-
-    builder: Any
-    function_ret_types: Any
-
-    def __init__(self, context: Any, prototype: Any, gscope: Any, *args: Any, jit_fn: ShadowFunction, **kwargs: Any) -> None:
-        self.shadow_world = jit_fn.shadow_world
-        super().__init__(context, prototype, gscope, *args, jit_fn=jit_fn, **kwargs)
-        returned: Any = self.function_ret_types
-        if not isinstance(returned, ReturnTypes):  # the kernel's own; callees get the kernel's
-            self.function_ret_types = ReturnTypes(returned)
-        self._keeps_locations = self.shadow_world.keeps_locations
-        if not self._keeps_locations:
-            self.builder = _file_columns(context, self.builder, jit_fn, kwargs["file_name"], kwargs["begin_line"])
-        self.semantic = _TargetSemantic(self.builder)
-        self.semantic.shadow_world = self.shadow_world
-
-    def _define_name_lookup(self) -> Any:
-        lookup = super()._define_name_lookup()
-        world = self.shadow_world
-
-        def shadow_lookup(name: str) -> Any:
-            value = lookup(name)
-            if name not in self.lscope and name in self.gscope and not self.visiting_arg_default_value:
-                world.record_global(self.jit_fn, name, value)
-            return value
-
-        return shadow_lookup
-
-    def visit(self, node: Any) -> Any:
-        if self.shadow_world.lines and isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef):
-            self._mark_statement(node)
-            if type(node) is ast.If and not node.orelse:
-                # Where the condition is false there is nothing to see, unless something stands there.
-                node = ast.copy_location(ast.If(test=node.test, body=node.body, orelse=[Skipped()]), node)
-                ast.copy_location(node.orelse[0], node)
-        if self._keeps_locations:
-            value = super().visit(node)
-        else:
-            outer = self.builder.get_loc()
-            value = super().visit(node)
-            if outer:
-                self.builder.set_loc(outer)
-        return value if type(value) in _PLAIN else self.shadow_world.shadow(value)
-
-    def _mark_statement(self, node: Any) -> None:
-        if self.file_name.startswith(_TRITON) or not hasattr(node, "lineno"):
-            return  # Triton makes statements of its own for parameters with a default value
-        taken = not isinstance(node, Skipped)
-        self.builder.create_print(statement_mark(self.file_name, self.begin_line + node.lineno, taken), False, [], [])
-
-    def visit_Skipped(self, node: Any) -> None:
-        """What stands for the ``else`` that an ``if`` has not."""
-
-    def get_Attribute(self, lhs: Any, attr: Any) -> Any:
-        return self.shadow_world.member(lhs, super().get_Attribute(lhs, attr))
-
-    def call_JitFunction(self, fn: Any, args: Any, kwargs: Any, *rest: Any, **named: Any) -> Any:
-        # Built-in operations call this with combine functions that never went through a lookup.
-        return _call_jit_function(self, self.shadow_world.shadow(fn), args, kwargs, *rest, **named)
-
-
-# Triton's code names the class it makes for a callee, and for the kernel itself, by a global name.
-_call_jit_function = compat.function_with_globals(
-    compat.require(compat.CodeGenerator, "call_JitFunction"), {"CodeGenerator": ShadowCodeGenerator}
-)
-
-
-def _print_module(module: Any) -> None:
-    logger.debug("the module that did not verify:\n%s", module)
-
-
-ast_to_ttir = compat.function_with_globals(compat.AST_TO_TTIR, {"CodeGenerator": ShadowCodeGenerator, "print": _print_module})

@@ -20,12 +20,12 @@ from tritontrace.engines.python.loops import LoopRange, StaticRange
 from tritontrace.engines.python.state import current
 from tritontrace.engines.python.values import TracedTensor, adopt, injected, takes_semantic
 from tritontrace.errors import UnsupportedOpError
-from tritontrace.kernels import compat
+from tritontrace.kernels import compat, originals, private
 
-__all__ = ["Generator", "bind", "get", "member"]
+__all__ = ["Generator", "bind", "device_assert", "get", "member"]
 
 _constexpr: Any = compat.constexpr
-_core: Any = tl.core
+_core: Any = private.module(tl.core)
 _BOUND: dict[int, tuple[Any, Any]] = {}
 
 
@@ -53,7 +53,8 @@ def member(owner: Any, name: str) -> Any:
     """What to call instead of ``owner.name``."""
     if type(owner) is types.ModuleType:
         owner = _module(owner)
-    elif type(owner) is _constexpr and not hasattr(owner, name):
+        return bind(_of_module(owner, name))
+    if type(owner) is _constexpr and not hasattr(owner, name):
         owner = owner.value
     function = getattr(owner, name)
     if type(owner) is TracedTensor:
@@ -68,10 +69,16 @@ def get(owner: Any, name: str) -> Any:
     """``owner.name`` that is not called; of a compile-time constant, the attribute of what it holds."""
     kind = type(owner)
     if kind is types.ModuleType:
-        owner = _module(owner)
-    elif kind is _constexpr and not hasattr(owner, name):
+        return _of_module(_module(owner), name)
+    if kind is _constexpr and not hasattr(owner, name):
         owner = owner.value
     return getattr(owner, name)
+
+
+def _of_module(owner: Any, name: str) -> Any:
+    """``owner.name``, whatever Triton's interpreter has put there."""
+    value = getattr(owner, name)
+    return value if id(value) in _BOUND else originals.attribute(owner, name, value)
 
 
 def _module(module: Any) -> Any:
@@ -96,25 +103,27 @@ def _keep(function: Any, made: Any) -> Any:
 
 
 def _bind(function: Any) -> Any:
-    plain = compat.unwrap(function)
+    plain = originals.function(compat.unwrap(function))
     if plain is not function:
         return bind(plain)
     kind = type(function)
     if kind is _constexpr:
         return bind(function.value)
     special = _SPECIAL.get(id(function))
+    if special is None and getattr(function, "__module__", None) == _core.__name__:
+        special = _TRITONS.get(getattr(function, "__qualname__", ""))
     if special is not None:
-        return special
+        return _keep(function, special)
     if compat.is_function(function):
         return _keep(function, _of_triton(function))
     if kind is types.FunctionType:
         if getattr(function, "__module__", None) in current().builder.module_map:
             return bind(getattr(current().builder.module_map[function.__module__], function.__name__))
-        return _keep(function, injected(function) if takes_semantic(function) else _plain(function))
+        return _keep(function, injected(private.copied(function)) if takes_semantic(function) else _plain(function))
     if kind is types.MethodType:
         owner = function.__self__
         if isinstance(owner, _core.base_value) and not isinstance(owner, TracedTensor) and takes_semantic(function):
-            return injected(function)
+            return injected(private.method(function))
         return function
     if kind is types.BuiltinFunctionType:
         return _keep(function, _plain(function)) if function.__module__ in ("builtins", "math") else function
@@ -280,25 +289,28 @@ def _print(*values: Any, **options: Any) -> None:
     prefix = prefix.value if isinstance(prefix, _constexpr) else prefix
     numbers = all(isinstance(v, (tl.tensor, int, float, _constexpr)) for v in values[1:])
     if not options and isinstance(prefix, str) and prefix.isascii() and prefix.isprintable() and len(values) > 1 and numbers:
-        bind(tl.device_print)(prefix, *values[1:])
+        _device_print(prefix, *values[1:])
     else:
         print(*[v.value if isinstance(v, _constexpr) else v for v in values], **options)  # noqa: T201 - the kernel's own print
 
 
+_device_print = injected(_core.device_print)
+device_assert = injected(_core.device_assert)
 _SPECIAL: dict[int, Any] = {
     id(_CURRENT_TARGET): _current_target,
     id(builtins.range): LoopRange,
     id(builtins.print): _print,
     id(builtins.min): _or_tensors("builtin_min", builtins.min),
     id(builtins.max): _or_tensors("builtin_max", builtins.max),
-    id(tl.range): LoopRange,
-    id(tl.static_range): StaticRange,
-    id(tl.static_assert): _static_assert,
-    id(tl.static_print): _static_print,
-    id(tl.map_elementwise): _map_elementwise,
-    id(tl.dot_scaled): _dot_scaled,
 }
-for _name in ("multiple_of", "max_contiguous", "max_constancy"):
-    _SPECIAL[id(getattr(tl, _name))] = _hint(getattr(tl, _name))
-if hasattr(tl, "condition"):
-    _SPECIAL[id(tl.condition)] = _condition
+# By name: what the interpreter has replaced may have been defined again (`originals`), and is another object then.
+_TRITONS: dict[str, Any] = {
+    "range": LoopRange,
+    "static_range": StaticRange,
+    "static_assert": _static_assert,
+    "static_print": _static_print,
+    "map_elementwise": _map_elementwise,
+    "dot_scaled": _dot_scaled,
+    "condition": _condition,
+    **{name: _hint(getattr(_core, name)) for name in ("multiple_of", "max_contiguous", "max_constancy")},
+}

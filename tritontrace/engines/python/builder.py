@@ -30,6 +30,8 @@ _SCALARS: dict[str, str] = {
     "int16": "i16",
     "int32": "i32",
     "int64": "i64",
+    # asked for by `to_ir` only while Triton's interpreter has put its own in the place of that
+    **{f"uint{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
     "fp8e4nv": "f8E4M3FN",
     "fp8e5": "f8E5M2",
     "fp8e4b8": "f8E4M3FNUZ",

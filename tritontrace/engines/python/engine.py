@@ -29,7 +29,7 @@ from tritontrace.engines.python.schedule import Programs
 from tritontrace.engines.python.state import CURRENT, State
 from tritontrace.engines.python.values import Semantic, TracedTensor, adopt
 from tritontrace.errors import KernelError, TritonTraceError, UnsupportedOpError, UntraceableLaunchError
-from tritontrace.kernels import compat
+from tritontrace.kernels import compat, private
 from tritontrace.kernels.targets import backend_for
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _argument(kind: Any, value: Any, leaves: Iterator[Any], bound: BoundLaunch, 
     if kind == "constexpr":
         return value if isinstance(value, compat.constexpr) else compat.constexpr(value)
     leaf = next(leaves)
-    ty = tl.str_to_ty(kind, None)
+    ty = private.module(tl).str_to_ty(kind, None)
     if kind.startswith("tensordesc"):
         return _host_descriptor(ty, leaf, semantic)
     element = ty.to_ir(semantic.builder)

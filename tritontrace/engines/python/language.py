@@ -216,7 +216,7 @@ class Language:
     def check(condition: Any, message: Any) -> None:
         """``assert``: tl.device_assert of tensors, Python's own of anything else."""
         if isinstance(condition, TracedTensor):
-            binding.bind(tl.device_assert)(condition, _plain(message))
+            binding.device_assert(condition, _plain(message))
         elif not condition:
             raise AssertionError(_plain(message))
 

@@ -17,11 +17,9 @@ from typing_extensions import override
 
 from tritontrace.engines.python.handles import Handle, full
 from tritontrace.engines.python.state import CURRENT, current
-from tritontrace.kernels import compat
+from tritontrace.kernels import compat, private
 
 __all__ = ["NeedsLanesError", "Semantic", "TracedTensor", "adopt", "injected", "takes_semantic"]
-
-_tuple: Any = tl.tuple
 
 
 _FRONTEND = frozenset(module.__file__ for module in (_semantic, tl.core))
@@ -68,26 +66,14 @@ def injected(function: Any) -> Any:
 
 
 def adopt(value: Any) -> Any:
-    """`value` with every plain `tl.tensor` in it made ours. Builtins make them anew, so nobody else has them."""
-    kind = type(value)
-    if kind is TracedTensor:
-        return value
-    if kind is tl.tensor:
-        value.__class__ = TracedTensor
-    elif kind is tuple or kind is list:
-        for item in value:
-            adopt(item)
-    elif kind is _tuple:
-        adopt(value.values)
-    elif isinstance(value, tl.core.tensor_descriptor_base):
-        for part in ("shape", "strides"):
-            adopt(getattr(value, part, None))
-    elif getattr(kind, "__triton_aggregate__", False):
-        adopt(list(vars(value).values()))
-    return value
+    """`value` with every plain `tl.tensor` in it made ours (`private.adopt`)."""
+    return value if type(value) is TracedTensor else private.adopt(value, TracedTensor)
 
 
-class TracedTensor(tl.tensor):  # type: ignore[misc]  # Triton's classes are untyped
+_Private: Any = private.value_class(tl.tensor)
+
+
+class TracedTensor(_Private):  # type: ignore[misc]  # made at run time
     """A block or scalar of a running program. It prints as its type and numbers; `numpy` gives them as an array."""
 
     handle: Any
@@ -98,7 +84,7 @@ class TracedTensor(tl.tensor):  # type: ignore[misc]  # Triton's classes are unt
             self.__dict__.update(known)
             self.handle = handle
             return
-        tl.tensor.__init__(self, handle, type)
+        super().__init__(handle, type)
         if type.__class__ is tl.dtype:
             _SCALARS[type] = {name: value for name, value in vars(self).items() if name != "handle"}
 
@@ -160,7 +146,7 @@ class TracedTensor(tl.tensor):  # type: ignore[misc]  # Triton's classes are unt
         return adopt(semantic.permute(self, tuple(order)))
 
 
-class Semantic(_semantic.TritonSemantic):  # type: ignore[misc]  # Triton's classes are untyped
+class Semantic(private.subclass(compat.require(_semantic, "TritonSemantic"))):  # type: ignore[misc]  # made at run time
     """Triton's semantics over `TracedTensor`; combine functions are run, not written down (`folds`)."""
 
     tensor = TracedTensor
@@ -227,10 +213,10 @@ def _forwarded(function: Any) -> Any:
 
 
 def _add_members() -> None:
-    for name in dir(tl.tensor):
+    for name in dir(_Private):
         if name in vars(TracedTensor) and name not in ("__contains__",):
             continue
-        member = inspect.getattr_static(tl.tensor, name)
+        member = inspect.getattr_static(_Private, name)
         inner = member if compat.is_function(member) else _forwarded(member)
         if inner is not None:
             setattr(TracedTensor, name, _jit_member(inner))
