@@ -1,7 +1,7 @@
 """A script, not a test, for TRITON_INTERPRET=1: traced launches after, inside and beside runs of Triton's own interpreter.
 
 The first argument says which. "held": a thread stands still in the middle of an interpreted kernel. "beside": it runs one such
-kernel after another, while eight threads trace. "late": tritontrace is imported when the interpreter has left its replacements behind.
+kernel after another, while eight threads trace. "late": tritontrace is imported when the interpreter left replacements behind.
 "inside": imported while it is in the middle of a kernel. "lost": after two interpreters have restored what each had found of the
 other's, so that Triton itself has nothing of its own any more.
 """

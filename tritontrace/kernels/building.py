@@ -60,14 +60,12 @@ def code_generators_own(namespace: dict[str, Any]) -> dict[str, Any]:
     vars(ir).update(vars(compat.ir))
     vars(ir)["builder"] = Builder
     # The types, which are shared, make values of the shared classes; the generator compares the classes of values.
-    makers: dict[str, Any] = {
-        name: _adopting(namespace[name]) for name in ("unflatten_ir_values", "_clone_triton_value") if name in namespace
-    }
+    makers = ("unflatten_ir_values", "_clone_triton_value")
     # of the classes that it uses, those that call functions of the module
-    classes: dict[str, Any] = {
-        name: private.subclass(namespace[name]) for name in ("enter_sub_region", "ASTFunction") if name in namespace
-    }
-    return {"ir": ir, **makers, **classes}
+    classes = ("enter_sub_region", "ASTFunction")
+    made: dict[str, Any] = {name: _adopting(namespace[name]) for name in makers if name in namespace}
+    made.update({name: private.subclass(namespace[name]) for name in classes if name in namespace})
+    return {"ir": ir, **made}
 
 
 def _adopting(make: Any) -> Any:

@@ -25,6 +25,7 @@ import triton
 
 from tritontrace.errors import UnsupportedTritonError
 from tritontrace.forking import fork_safe
+from tritontrace.kernels.originals import behind
 from tritontrace.scopes import callsite
 
 __all__ = [
@@ -207,8 +208,6 @@ def block_pointers() -> bool:
 
     3.6 has operations for them, 3.8's frontend takes them apart, and 3.9 keeps the name only to say that they are gone.
     """
-    from tritontrace.kernels.originals import behind  # as compat, not before it is asked
-
     make = behind(getattr(triton.language, "make_block_ptr", None))
     return make is not None and not _mentions(make, "NotImplementedError")
 
