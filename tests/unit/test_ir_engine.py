@@ -230,6 +230,32 @@ def test_a_linked_list_is_no_wait():
     assert o.tolist() == list(range(n))
 
 
+@triton.jit(noinline=True)
+def own_number():
+    return tl.program_id(0) + 1
+
+
+@triton.jit
+def names_itself_late(next_ptr, o_ptr, wrong):
+    p = tl.program_id(0)
+    while tl.load(next_ptr + p) != p:
+        p = tl.load(next_ptr + p)
+    tl.store(o_ptr + tl.program_id(0), own_number())
+    tl.store(o_ptr + wrong, 1)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 40])
+def test_programs_that_meet_again_after_a_loop_are_themselves(n: int) -> None:
+    # each leaves the loop alone, and batches of one program are then merged
+    following = torch.clamp(torch.arange(n) - 1, min=0).to(torch.int32)
+    o = torch.zeros(n, dtype=torch.int32)
+    with tritontrace.session(clients=["sanitizer"]) as session:
+        names_itself_late[(n,)](following, o, n)
+    assert o.tolist() == list(range(1, n + 1))
+    (finding,) = session.findings
+    assert finding.programs[:, 0].tolist() == list(range(n))
+
+
 @triton.jit
 def classify(v, limit):
     if v > limit:

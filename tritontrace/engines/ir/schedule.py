@@ -84,7 +84,7 @@ def _merge(batches: list[_Batch]) -> _Batch:
     frame = first.frame
     ids = tuple(
         axis[0]
-        if all(len(a) == 1 for a in axis)
+        if all(len(a) == 1 and a[0] == axis[0][0] for a in axis)  # batches of one program have ids of their own
         else np.concatenate([np.broadcast_to(a, (b.frame.P,)) for a, b in zip(axis, batches)])
         for axis in zip(*(b.frame.ids for b in batches))
     )

@@ -92,7 +92,7 @@ def _module(module: Any) -> Any:
 def _keep(function: Any, made: Any) -> Any:
     key = id(function)
     try:
-        reference: Any = weakref.ref(function, lambda _: _BOUND.pop(key, None))
+        reference: Any = weakref.ref(function, lambda _, forget=_BOUND.pop: forget(key, None))  # the module may be gone
     except TypeError:
 
         def reference() -> Any:
