@@ -50,6 +50,12 @@ _TICKETS = "programs take tickets, or add up in the order in which they come"
 _SPINS = "programs look at a flag or a lock until it changes"
 
 COMPARED: dict[str, Compared] = {
+    "*test_determinism.py::test_locks_finish_in_every_order": Compared(order=_TICKETS, waits=_SPINS),
+    "*test_dry_run.py::test_addresses_that_the_kernel_makes_itself_are_followed_on_copies": Compared(order=_TICKETS),
+    "*test_ir_engine.py::test_waiting_for_a_later_program*": Compared(order=_TICKETS, waits=_SPINS),
+    "*test_ir_engine.py::test_programs_in_an_order_that_they_choose": Compared(order=_TICKETS, waits=_SPINS),
+    "*test_ir_engine.py::test_locks_in_helpers_in_loops": Compared(order=_TICKETS, waits=_SPINS),
+    "*test_race_detector.py::test_a_lock_that_goes_from_hand_to_hand_needs_no_clocks": Compared(order=_TICKETS, waits=_SPINS),
     "*test_launching.py::test_one_tensor_as_argument_of_launches_on_many_threads": Compared(nothing="threads write one tensor"),
     "*test_inline_asm.py::test_two_programs_may_answer_differently": Compared(nothing="a callback gets one program at a time"),
     "*test_atomics.py::test_every_operation_and_type?m*-torch.float*": Compared(order="Triton makes two atomics of it"),
