@@ -7,6 +7,7 @@ its identity; entries of objects that may die go with them.
 from __future__ import annotations
 
 import builtins
+import functools
 import types
 import weakref
 from typing import Any
@@ -89,10 +90,15 @@ def _module(module: Any) -> Any:
     return module
 
 
+def _forget(bound: dict[int, Any], key: int, reference: Any) -> None:
+    """Called at the end of the process, too, when this module's names are gone already."""
+    bound.pop(key, None)
+
+
 def _keep(function: Any, made: Any) -> Any:
     key = id(function)
     try:
-        reference: Any = weakref.ref(function, lambda _, forget=_BOUND.pop: forget(key, None))  # the module may be gone
+        reference: Any = weakref.ref(function, functools.partial(_forget, _BOUND, key))
     except TypeError:
 
         def reference() -> Any:
