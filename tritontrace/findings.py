@@ -38,8 +38,8 @@ class Finding:
     `programs` is int32 ``[N, 3]`` without repetition, in launch order. `elements` is int64 ``[M]``, sorted, without
     repetition: indices relative to the argument's data pointer, in elements of the pointer's type.
     `elements_by_program` gives them program by program; it is empty where that would be more than four million. Of more than
-    four million elements those that were met first are listed, and ``details["all_elements_listed"]`` is False; `programs`
-    and the first and last address in `details` are of all. `iterations` lists, for accesses inside loops, the
+    four million elements those that were met first (of a race: the lowest) are listed, and ``details["all_elements_listed"]`` is
+    False; `programs` and the first and last address in `details` are of all. `iterations` lists, for accesses inside loops, the
     0-based iterations (outermost loop first) in which the fault happened.
     """
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from tests.property.race_model import Model
 from tritontrace.clients.race_detector import RaceDetector
+from tritontrace.clients.races.shadow import Shadow
 
 GRIDS = ((4, 1, 1), (2, 3, 1), (2, 1, 2), (7, 1, 1))
 
 
-def check(random: Random, **options: Any) -> None:
+def check(random: Random, noted: bool = True, **options: Any) -> None:
     model = Model(random, grid=random.choice(GRIDS), **options)
     client = RaceDetector().for_launch(model.launch)
     client.pre_run_callback(model.launch)
@@ -44,7 +45,7 @@ def check(random: Random, **options: Any) -> None:
             pairs = {(line, a, b) for a, b in zip(linear(side["pairs"][:, 0]), linear(side["pairs"][:, 1]))}
             assert pairs <= want["pairs"]
             assert {b for _, _, b in pairs} == want["sides"][line]
-        if model.aligned and options.get("sizes", (4,)) == (4,):  # else values agree or not by whole granules, not bytes
+        if noted and model.aligned and options.get("sizes", (4,)) == (4,):  # else values agree by granules, not bytes
             assert finding.benign == want["benign"]
         assert finding.details["complete"]
         finding.to_dict()
@@ -112,6 +113,16 @@ def test_in_small_parts(random: Random) -> None:
             for name, value in limits.items():
                 patch.setattr(f"tritontrace.clients.races.{room}.{name}", value)
         check(random, kinds=kinds, sizes=random.choice(((4,), (1, 4))), sync=random.random() < 0.5, peers=random.random() < 0.5)
+
+
+@law(400)
+def test_memory_too_large_for_notes(random: Random) -> None:
+    kinds = ("load", "store", "store", "volatile", "add", "cas", "astore")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Shadow, "noted", False)
+        patch.setattr("tritontrace.clients.races.sweep._STRETCHES", random.choice((2, 7, 1000)))
+        sizes = random.choice(((4,), (1, 4)))
+        check(random, False, kinds=kinds, sizes=sizes, sync=random.random() < 0.3, peers=random.random() < 0.5)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from tritontrace.clients.races.log import Region, repeated
 from tritontrace.clients.races.ordering import SyncLog
 from tritontrace.clients.races.places import Places
 from tritontrace.clients.races.repeats import Repeats
-from tritontrace.clients.races.shadow import Rewrite, collide, lanes_distinct
+from tritontrace.clients.races.shadow import Rewrite, collide, collide_as_one, lanes_distinct
 from tritontrace.engines.ir.values import Separable
 
 if TYPE_CHECKING:
@@ -275,9 +275,9 @@ class _Watch:
             by_region.setdefault(region.shadow.base, (region, []))[1].append(form)
         apart = lanes_distinct([form for _, form in placed])
         if not apart or any(_varies(event, form) for form in forms):
-            array = self._id_array(ids)
+            whole = forms[0] if len(placed) == 1 and placed[0][1] is forms[0] else None
             for region, _ in by_region.values():
-                self._collide(event, array, region)
+                self._collide(event, self._id_array(ids), whole, region)
         if self.alone:
             return
         for region, parts in by_region.values():
@@ -286,8 +286,9 @@ class _Watch:
             self.sync.wipe(self.time)
         self._log(site, Kind.STORE, event.element_bytes, placed)
 
-    def _collide(self, event: events.Store, ids: Int64s, region: Region) -> None:
-        met = collide(event, ids, region.shadow)
+    def _collide(self, event: events.Store, ids: Int64s, whole: Form | None, region: Region) -> None:
+        met = None if whole is None else collide_as_one(event, whole, region.shadow)
+        met = met or collide(event, ids, region.shadow)
         if met is None:
             return
         if not self.alone:

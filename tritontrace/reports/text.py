@@ -151,7 +151,8 @@ def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
         ends = f" (first {first}, last {last})" if count > 1 else ""
         text = f"{_count(count, 'element')}: {format_elements(finding.elements)}{ends}"
         if details.get("all_elements_listed") is False:
-            text = f"more than are listed; the first that were met: {text}"
+            known = details.get("elements_in_all")
+            text = f"{known} in all; the first: {text}" if known else f"more than are listed; the first that were met: {text}"
         if info is not None and details.get("element_bytes", info.element_bytes) != info.element_bytes:
             text += f", counted in {details.get('element_type') or 'the access'} elements of {details['element_bytes']} bytes"
         yield "elements", text

@@ -19,9 +19,10 @@ from tritontrace.clients.races.log import Record, Region
 from tritontrace.clients.races.meetings import Meeting, meetings
 from tritontrace.clients.races.ordering import SyncLog
 from tritontrace.clients.races.pieces import pieces_of
+from tritontrace.clients.races.sweep import swept
 from tritontrace.clients.races.turns import take_turns
 from tritontrace.clients.races.windows import Window
-from tritontrace.distinct import distinct
+from tritontrace.distinct import distinct, distinct_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,7 @@ def conflicts_of(
     if not _may_conflict(region) or (sync is not None and take_turns(region, actors, sync, wipes())):
         return []
     suspects = None
-    if _fragmented(region):
+    if region.shadow.noted and _fragmented(region):
         suspects = _suspects(region)
         if not suspects.any():
             return []
@@ -70,7 +71,7 @@ def conflicts_of(
     groups: dict[int, Int64s] = {}
     behind = 0
     found: dict[tuple[int, int], list[Meeting]] = {}
-    for piece in pieces_of(region, suspects):
+    for piece in pieces_of(region, suspects) if region.shadow.noted else swept(region):
         for meeting in meetings(piece, actors, sync, stores):
             for group in distinct(np.concatenate([meeting.a_hits[:, 1], meeting.b_hits[:, 1]])).tolist():
                 groups[behind + group] = piece.granules(group)
@@ -86,7 +87,7 @@ def conflicts_of(
             groups,
             np.concatenate([m.a_hits for m in parts]),
             np.concatenate([m.b_hits for m in parts]),
-            np.unique(np.concatenate([m.pairs for m in parts]), axis=0),
+            distinct_rows(np.concatenate([m.pairs for m in parts])),
             all(m.complete for m in parts),
         )
         for (a, b), parts in found.items()

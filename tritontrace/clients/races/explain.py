@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tritontrace.clients.races.actors import Actor, Kind
 from tritontrace.clients.races.conflicts import Conflict
 from tritontrace.clients.races.shadow import CHANGED, Shadow
-from tritontrace.distinct import distinct
+from tritontrace.distinct import distinct, distinct_rows
 from tritontrace.findings import Finding
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ __all__ = ["LaneFaults", "findings_of"]
 Int64s = npt.NDArray[np.int64]
 Weak = tuple["events.Site", str, str]
 
+_MOST_ELEMENTS = 1 << 22
+"""Elements that a finding lists."""
 _MOST_BY_PROGRAM = 1 << 22
 """Elements, over all programs together, that a finding lists program by program."""
 
@@ -39,7 +41,7 @@ class LaneFaults:
         """Adds faults; repetitions are dropped when there are many."""
         self.rows.append(rows)
         if len(self.rows) > 64:
-            self.rows = [np.unique(np.concatenate(self.rows), axis=0)]
+            self.rows = [distinct_rows(np.concatenate(self.rows))]
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +102,8 @@ def _rank(actor: Actor) -> tuple[int, int, int]:
 
 def _agree(shadow: Shadow, conflict: Conflict) -> bool:
     """Whether all stores to the memory in question left the same values."""
+    if not shadow.noted:
+        return False
     for group in distinct(np.concatenate([conflict.a_hits[:, 1], conflict.b_hits[:, 1]])).tolist():
         for first, last in conflict.groups[group].tolist():
             if (shadow.notes[first:last] & CHANGED).any():
@@ -113,7 +117,7 @@ def _finding(launch: Launch, client: str, partners: list[_Partner], weak: Sequen
     chief = partners[0]
     hits = np.concatenate([p.my_hits for p in partners])
     ids = distinct(hits[:, 0])
-    elements, by_program = _elements(launch, mine, partners)
+    elements, by_program, total = _elements(launch, mine, partners)
     finding = Finding(
         kind="race",
         message="",
@@ -135,6 +139,8 @@ def _finding(launch: Launch, client: str, partners: list[_Partner], weak: Sequen
             "complete": all(p.conflict.complete for p in partners),
         },
     )
+    if total > len(elements):
+        finding.details |= {"all_elements_listed": False, "elements_in_all": total}
     sides = _distinct([_side(launch, p) for p in partners])
     if finding.other is not None:
         finding.other["all"] = sides
@@ -173,8 +179,8 @@ def _distinct(sides: list[dict[str, Any]]) -> list[dict[str, Any]]:
             out[key] = dict(side)
         else:
             both = np.concatenate([known["programs"], side["programs"]])
-            known["programs"] = np.unique(both[:, ::-1], axis=0)[:, ::-1]
-            known["pairs"] = np.unique(np.concatenate([known["pairs"], side["pairs"]]), axis=0)
+            known["programs"] = distinct_rows(both[:, ::-1])[:, ::-1]
+            known["pairs"] = distinct_rows(np.concatenate([known["pairs"], side["pairs"]]).reshape(-1, 6)).reshape(-1, 2, 3)
     return list(out.values())
 
 
@@ -183,34 +189,53 @@ def _programs(launch: Launch, ids: Int64s) -> npt.NDArray[np.int32]:
     return np.column_stack([ids % x, ids // x % y, ids // (x * y)]).astype(np.int32)
 
 
-def _elements(launch: Launch, actor: Actor, partners: list[_Partner]) -> tuple[Int64s, dict[tuple[int, int, int], Int64s]]:
-    """(all elements, elements by program) in elements of the access, relative to the argument's data pointer."""
+def _elements(launch: Launch, actor: Actor, partners: list[_Partner]) -> tuple[Int64s, dict[tuple[int, int, int], Int64s], int]:
+    """(elements, elements by program, how many there are) in elements of the access, relative to the argument's data pointer."""
     info = launch.arguments.get(actor.tensor) if actor.tensor is not None else None
     if info is None or not info.is_tensor:
-        return np.zeros(0, np.int64), {}
-    of_group: dict[tuple[int, int], Int64s] = {}
+        return np.zeros(0, np.int64), {}, 0
+    spans: list[dict[int, Int64s]] = []  # of each partner, group -> (first element, behind the last)
+    size = 0
+    for partner in partners:
+        shadow = partner.shadow
+        mine: dict[int, Int64s] = {}
+        groups, counts = np.unique(partner.my_hits[:, 1], return_counts=True)
+        for group, count in zip(groups.tolist(), counts.tolist()):
+            bytes_of = partner.conflict.groups[group] * shadow.granule + (shadow.base - info.data_ptr)
+            span = mine[group] = np.column_stack([bytes_of[:, 0] // actor.size, -(-bytes_of[:, 1] // actor.size)])
+            size += int((span[:, 1] - span[:, 0]).sum()) * count
+        spans.append(mine)
+    listed, total = _listed(np.concatenate([span for mine in spans for span in mine.values()]))
+    if size > _MOST_BY_PROGRAM:
+        return listed, {}, total
     by_program: dict[int, set[tuple[int, int]]] = {}
     for number, partner in enumerate(partners):
-        shadow = partner.shadow
-        for group in distinct(partner.my_hits[:, 1]).tolist():
-            bytes_of = partner.conflict.groups[group] * shadow.granule + (shadow.base - info.data_ptr)
-            first, last = bytes_of[:, 0] // actor.size, -(-bytes_of[:, 1] // actor.size)
-            of_group[number, group] = _ranges(first, last)
         for program, group in partner.my_hits.tolist():
             by_program.setdefault(program, set()).add((number, group))
-    elements = distinct(np.concatenate(list(of_group.values())))
-    size = sum(len(of_group[key]) for keys in by_program.values() for key in keys)
-    if size > _MOST_BY_PROGRAM:
-        return elements, {}
     ids = np.array(sorted(by_program), np.int64)
     out: dict[tuple[int, int, int], Int64s] = {}
     shared: dict[frozenset[tuple[int, int]], Int64s] = {}
     for program, row in zip(ids.tolist(), _programs(launch, ids).tolist()):
         keys = frozenset(by_program[program])
         if keys not in shared:
-            shared[keys] = distinct(np.concatenate([of_group[key] for key in keys]))
+            shared[keys] = distinct(np.concatenate([_ranges(*spans[number][group].T) for number, group in keys]))
         out[row[0], row[1], row[2]] = shared[keys]
-    return elements, out
+    return listed, out, total
+
+
+def _listed(spans: Int64s) -> tuple[Int64s, int]:
+    """(the first `_MOST_ELEMENTS` elements of some spans, how many there are in all)."""
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(spans[:, 1])
+    heads = np.flatnonzero(np.concatenate([np.ones(1, np.bool_), spans[1:, 0] > reach[:-1]]))
+    first, last = spans[heads, 0], reach[np.append(heads[1:], len(spans)) - 1]
+    behind = np.cumsum(last - first)
+    total = int(behind[-1])
+    if total > _MOST_ELEMENTS:
+        some = int(np.searchsorted(behind, _MOST_ELEMENTS)) + 1
+        first, last = first[:some], last[:some].copy()
+        last[-1] -= int(behind[some - 1]) - _MOST_ELEMENTS
+    return _ranges(first, last), total
 
 
 def _ranges(first: Int64s, last: Int64s) -> Int64s:
@@ -221,7 +246,7 @@ def _ranges(first: Int64s, last: Int64s) -> Int64s:
 
 
 def _lane_finding(launch: Launch, client: str, faults: LaneFaults) -> Finding:
-    rows = np.unique(np.concatenate(faults.rows), axis=0)
+    rows = distinct_rows(np.concatenate(faults.rows))
     actor = faults.actor
     info = launch.arguments.get(actor.tensor) if actor.tensor is not None else None
     base = info.data_ptr if info is not None else 0
@@ -344,7 +369,7 @@ def _what(finding: Finding) -> str:
     name = finding.tensor or "memory of no argument"
     if not len(finding.elements):
         return name
-    rest = len(finding.elements) - 1
+    rest = finding.details.get("elements_in_all", len(finding.elements)) - 1
     more = f" and {rest} more element{'s' if rest > 1 else ''}" if rest else ""
     return f"{name}[{int(finding.elements[0])}]{more}"
 

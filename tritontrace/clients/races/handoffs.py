@@ -1,4 +1,5 @@
 """Orders that can be told without clocks: one program released where the other acquired, and nothing came in between.
+And orders that cannot be, because the one program does not release any more, or the other has not acquired.
 
 Nearly every order that a right kernel makes is of this kind (a lock that goes from hand to hand, a counter of arrivals, a
 flag), so that the log of a launch need not be played back with vector clocks to see that it is clean.
@@ -56,6 +57,10 @@ class Handoffs:
         self._span = int(epoch.max()) + 2
         self._places = int(place.max()) + 1
         acquiring, releasing = np.flatnonzero(acquires), np.flatnonzero(releases)
+        self._first = np.full(int(row.max()) + 1, self._span, np.int64)
+        np.minimum.at(self._first, row[acquiring], epoch[acquiring])
+        self._final = np.full(len(self._first), -1, np.int64)
+        np.maximum.at(self._final, row[releasing], epoch[releasing])
         keys = row[acquiring] * self._span + epoch[acquiring]
         by_key = np.argsort(keys, kind="stable")
         self._acquired = keys[by_key]
@@ -66,6 +71,11 @@ class Handoffs:
         self._released = keys[by_key]
         chosen = releasing[by_key]
         self._from, self._left = rank[chosen], replaced[chosen]
+
+    def possible(self, source: Int64s, source_epoch: Int64s, target: Int64s, target_epoch: Int64s) -> Bools:
+        """Whether `source` releases anything at or behind its epoch, and `target` acquires anything up to its own."""
+        out: Bools = (self._final[source] >= source_epoch) & (self._first[target] <= target_epoch)
+        return out
 
     def sure(self, source: Int64s, source_epoch: Int64s, target: Int64s, target_epoch: Int64s) -> Bools:
         """Whether `target`'s last acquire up to its epoch surely saw what `source` released at or behind its own.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tritontrace.clients.races.actors import Actor, meet
 from tritontrace.clients.races.ordering import SyncLog
 from tritontrace.clients.races.pieces import Piece
-from tritontrace.distinct import distinct
+from tritontrace.distinct import distinct, distinct_rows
 
 __all__ = ["Meeting", "meetings", "unordered"]
 
@@ -21,7 +21,7 @@ Wipes = list[tuple[int, Int64s]]
 
 _PAIRS = 1 << 10
 """Pairs of accesses above which chains of accesses are looked at first: if these are in order, everything is."""
-_MOST_PAIRS = 1 << 23
+_MOST_PAIRS = 1 << 21
 """Pairs of accesses that are asked one by one whether they are ordered; with more, not every program is named."""
 
 
@@ -86,7 +86,7 @@ def _without_order(piece: Piece, present: Int64s, table: Bools) -> Iterator[Meet
                     b_hits, others = members[b].against(members[a])
                     there = np.column_stack([a_hits[:, 0], partners])
                     back = np.column_stack([others, b_hits[:, 0]])
-                    pairs = np.unique(np.concatenate([there, back]), axis=0)
+                    pairs = distinct_rows(np.concatenate([there, back]))
                     yield Meeting(a, b, a_hits, b_hits, _few(pairs))
 
 
@@ -119,8 +119,8 @@ def _with_order(piece: Piece, table: Bools, writes: Bools, sync: SyncLog, wipes:
         if a == b:
             left = right = np.concatenate([left, right])
             pairs = np.concatenate([pairs, pairs[:, ::-1]])
-        a_hits, b_hits = np.unique(left, axis=0), np.unique(right, axis=0)
-        yield Meeting(a, b, a_hits, b_hits, _few(np.unique(pairs, axis=0)), found.complete)
+        a_hits, b_hits = distinct_rows(left), distinct_rows(right)
+        yield Meeting(a, b, a_hits, b_hits, _few(distinct_rows(pairs)), found.complete)
 
 
 @dataclass(slots=True, eq=False)

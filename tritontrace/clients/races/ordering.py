@@ -197,9 +197,10 @@ class _Replay:
         asked = np.flatnonzero((of >= 0) & (row >= 0))
         of, row = of[asked], row[asked]
         if self._handoffs is not None and len(asked):
-            sure = self._handoffs.sure(of, source_epoch[asked], row, target_epoch[asked])
+            before, behind = source_epoch[asked], target_epoch[asked]
+            sure = self._handoffs.sure(of, before, row, behind)
             out[asked] = sure
-            rest = np.flatnonzero(~sure)
+            rest = np.flatnonzero(~sure & self._handoffs.possible(of, before, row, behind))
             asked, of, row = asked[rest], of[rest], row[rest]
         if len(asked):
             self._answer(out, asked, of, source_epoch, row, target_epoch)

@@ -12,7 +12,7 @@ from tritontrace.clients.races.log import Record, Region, bundled
 from tritontrace.clients.races.windows import Window
 from tritontrace.distinct import distinct
 
-__all__ = ["Piece", "pieces_of"]
+__all__ = ["Piece", "Stretches", "cut", "pieces_of"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -53,7 +53,7 @@ def pieces_of(region: Region, suspects: Bools | None) -> Iterator[Piece]:
     """The suspect granules (None: all of them) and who accesses them, in pieces small enough to hold."""
     if suspects is None:
         everything = bundled(region.records)
-        yield from _cut([_stretches(record, region, None, 0, region.shadow.granules) for record in everything], None)
+        yield from cut([_stretches(record, region, None, 0, region.shadow.granules) for record in everything], None)
         return
     records = bundled([record for record in region.records if _touches(record, region, suspects)])
     before = np.zeros(len(suspects) + 1, np.int64)  # suspects before each granule
@@ -65,7 +65,7 @@ def pieces_of(region: Region, suspects: Bools | None) -> Iterator[Piece]:
     edges[-1] = len(suspects)
     for low, high in zip(edges[:-1].tolist(), edges[1:].tolist()):
         if high > low:
-            yield from _cut([_stretches(record, region, before, low, high) for record in records], before)
+            yield from cut([_stretches(record, region, before, low, high) for record in records], before)
 
 
 def _touches(record: Record, region: Region, suspects: Bools) -> bool:
@@ -76,11 +76,11 @@ def _touches(record: Record, region: Region, suspects: Bools) -> bool:
     return False
 
 
-_Stretches = tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int64s]
+Stretches = tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int64s]
 """(first granule, granule behind the last, actor, program, epoch, time), one entry a stretch."""
 
 
-def _stretches(record: Record, region: Region, before: Int64s | None, low: int, high: int) -> _Stretches:
+def _stretches(record: Record, region: Region, before: Int64s | None, low: int, high: int) -> Stretches:
     parts = list(_runs(record, region, before, low, high))
     first, last, program, epoch, time = (np.concatenate(arrays) for arrays in zip(*parts))
     return first, last, np.full(len(first), record.actor.number, np.int64), program, epoch, time
@@ -104,7 +104,8 @@ def _runs(record: Record, region: Region, before: Int64s | None, low: int, high:
         yield first[chosen], last[chosen], form.id_array[row], epochs[row], times[row]
 
 
-def _cut(stretches: list[_Stretches], before: Int64s | None) -> Iterator[Piece]:
+def cut(stretches: list[Stretches], before: Int64s | None) -> Iterator[Piece]:
+    """Pieces of memory between any two neighbouring ends of stretches; with `before`, those of them that hold suspects."""
     first, last, actor, program, epoch, time = (np.concatenate(arrays) for arrays in zip(*stretches))
     if not len(first):
         return

@@ -114,7 +114,8 @@ class Places:
     def _region(self, base: int, nbytes: int, allocation: Allocation | None) -> Region:
         region = self.regions.get(base)
         if region is None:
-            region = self.regions[base] = Region(Shadow(base, nbytes, allocation))
+            exists = allocation is not None and allocation.device != "meta"
+            region = self.regions[base] = Region(Shadow(base, nbytes, allocation if exists else None))
         return region
 
     def tensor(self, address: int) -> str | None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tritontrace.clients.races.forms import Form, Terms
 from tritontrace.clients.races.windows import Window
+from tritontrace.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from tritontrace import events
@@ -26,6 +27,8 @@ CHANGED = 2
 """A later store left another value there than it found: the stores do not agree."""
 
 
+_MOST_NOTES = 1 << 28
+"""Granules of memory without content of which notes are kept."""
 _MOST_ASCENDING = 1 << 10
 """Stores that are kept as they are."""
 
@@ -56,6 +59,11 @@ class Shadow:
         return -(-self.nbytes // self.granule)
 
     @property
+    def noted(self) -> bool:
+        """Whether there are notes: not on large memory that does not exist, of which they would be all that exists."""
+        return self.allocation is not None or self.granules <= _MOST_NOTES
+
+    @property
     def notes(self) -> Bytes:
         """uint8 ``[granules]``."""
         if self._notes is None:
@@ -74,6 +82,8 @@ class Shadow:
             low, high = form.bounds()
             if not any(first < high and low < last for first, last, _ in self._ascending):
                 return False
+        if not self.noted:
+            return True
         return bool(window.read(self.notes).any())
 
     def fit(self, form: Form) -> None:
@@ -101,6 +111,9 @@ class Shadow:
     def store(self, forms: list[Form], real: bool) -> list[Rewrite]:
         """Notes a store; where memory was stored to before, what `settle` needs once the store is made (if it is, `real`)."""
         if self._notes is None and self._goes_up(forms):
+            return []
+        if not self.noted:
+            self.stored_twice = True  # for all that is known
             return []
         notes = self.notes
         windows = [Window(form, self.base, self.granule, anonymous=True) for form in forms]
@@ -151,7 +164,8 @@ class Shadow:
     def note(self, collision: Collision) -> None:
         """Notes where lanes of one store met, and where they differed."""
         self.stored_twice = self.stored_twice or bool(len(collision.twice))
-        self.notes[collision.changed] |= np.uint8(CHANGED)
+        if self.noted:
+            self.notes[collision.changed] |= np.uint8(CHANGED)
 
     def _content(self, window: Window) -> npt.NDArray[Any] | None:
         if self.allocation is None:
@@ -225,6 +239,27 @@ class Collision:
         self.twice = twice
         self.changed = changed
         self.faults = faults
+
+
+def collide_as_one(event: events.Store, form: Form, shadow: Shadow) -> Collision | None:
+    """What `collide` tells of programs all of which store to the very same places, lane by lane; None for any other store."""
+    if form.rows < 2 or form.program is not None or form.row_step is not None or form.repeats or form.rows != len(event):
+        return None
+    if event.mask is not None or any(term.ndim == 2 for term in form.irregular):
+        return None
+    length, rest, overlap = form.run()
+    if overlap or form.irregular or not _nested(length, rest, None, 1):
+        return None
+    nothing = np.zeros(0, np.int64)
+    some = nothing  # where they differ
+    if shadow.noted:
+        addresses = np.broadcast_to(event.address.dense()[:1], (1, *event.block)).reshape(-1)
+        if event.value is not None:
+            values = np.broadcast_to(np.asarray(event.value), event.shape).reshape(form.rows, -1)
+            values = values.view(f"u{values.itemsize}") if values.dtype.kind in "fiu" else values
+            addresses = addresses[(values != values[:1]).any(axis=0)]
+        some = _granules(addresses, event.element_bytes, shadow)
+    return Collision(np.zeros(1, np.int64), some, nothing.reshape(0, 3))
 
 
 def collide(event: events.Store, ids: Int64s, shadow: Shadow) -> Collision | None:
@@ -304,4 +339,4 @@ def _faults(addresses: Int64s, programs: Int64s, values: npt.NDArray[Any], apart
     same = (addresses[1:] == addresses[:-1]) & (programs[1:] == programs[:-1]) & (values[1:] != values[:-1])
     hits = np.flatnonzero(same)
     rows = np.column_stack([programs[hits], addresses[hits], np.full(len(hits), size)])
-    return np.unique(rows, axis=0).reshape(-1, 3)
+    return distinct_rows(rows)
