@@ -47,7 +47,7 @@ def _layer_norm() -> Any:
 def others(x_ptr, out_ptr, n, B: tl.constexpr):
     at = tl.arange(0, B)
     tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < n, other=at.to(tl.float32)))
-    tl.store(out_ptr + B + at, tl.load(x_ptr + at, mask=at < n, other=-tl.zeros([B], tl.float32)))
+    tl.store(out_ptr + B + at, tl.load(x_ptr + at, mask=at < n, other=tl.zeros([B], tl.float32) * -1.0))
 
 
 def _others() -> torch.Tensor:
