@@ -185,3 +185,34 @@ def test_one_address_for_all_programs() -> None:
     assert out[1].tolist() == [0, 0, 1, 2, 3, 4, 5, 6]
     assert out[2].tolist()[:3] == [0, 0, 1] and out[2].tolist()[4:] == [2, 4, 5, 6]
     assert out[3].tolist() == list(range(8))
+
+
+SPECIAL = [-np.inf, -2.0, -1e-310, -0.0, 0.0, 1e-310, 1.5, np.inf, np.nan, -np.nan]
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64], ids=str)
+def test_extremes_of_special_floats(op: str, kind: torch.dtype) -> None:
+    """Every special value against every other: what was there is returned bit for bit, and the total order decides."""
+    numbers = np.array(SPECIAL, NUMPY[kind])
+    numbers[3], numbers[-1] = -numbers[4], np.copysign(numbers[-2], -1)
+    lanes = 128
+    start, values = (np.zeros(lanes, numbers.dtype) for _ in range(2))
+    start[: len(numbers) ** 2] = np.repeat(numbers, len(numbers))
+    values[: len(numbers) ** 2] = np.tile(numbers, len(numbers))
+    memory, out = to_torch(start.copy(), kind), to_torch(np.zeros_like(values), kind)
+    with tritontrace.session():
+        updating[(2,)](
+            memory, torch.arange(lanes), to_torch(values, kind), torch.ones(lanes, dtype=torch.bool), out,
+            OP=op, USED=True, MASKED=False, SEM=None, SCOPE=None, B=lanes // 2,
+        )  # fmt: skip
+    bits = getattr(torch, f"int{8 * start.itemsize}")
+
+    def order(floats: np.ndarray) -> np.ndarray:
+        """Integers in the order of the floats: -nan, -inf, ..., -0, 0, ..., inf, nan."""
+        whole = floats.view(f"i{floats.itemsize}")
+        return np.where(whole < 0, ~whole ^ np.iinfo(whole.dtype).min, whole)
+
+    np.testing.assert_array_equal(out.view(bits).numpy(), start.view(f"i{start.itemsize}"))
+    wanted = np.where((order(values) > order(start)) == (op == "max"), values, start)
+    np.testing.assert_array_equal(memory.view(bits).numpy(), wanted.view(f"i{start.itemsize}"))

@@ -307,3 +307,42 @@ def test_many_programs_that_all_meet_are_told_without_clocks(monkeypatch: pytest
     (finding,) = session.findings
     assert len(finding.programs) == 3000 and finding.details["complete"] is False  # 36 million pairs of accesses
     assert finding.elements.tolist() == list(range(8))
+
+
+@triton.jit
+def tally_kernel(bins, counts, weights, TILE: tl.constexpr):
+    bin_of = tl.load(bins + tl.program_id(0) * TILE + tl.arange(0, TILE))
+    tl.store(counts + bin_of, tl.load(counts + bin_of) + 1)
+
+
+@triton.jit
+def smooth_kernel(x, TILE: tl.constexpr):
+    at = tl.program_id(0) * TILE + tl.arange(0, TILE) + 1
+    tl.store(x + at, (tl.load(x + at - 1) + tl.load(x + at + 1)) * 0.5)
+
+
+@triton.jit
+def loose_turns_kernel(lock, total):
+    while tl.atomic_cas(lock, 0, 1, sem="relaxed") == 1:
+        pass
+    tl.store(total, tl.load(total) + 1)
+    tl.atomic_xchg(lock, 0, sem="relaxed")
+
+
+def test_what_to_do_depends_on_what_the_programs_do() -> None:
+    def remedy(launch: Any, *arguments: Any) -> str:
+        with tritontrace.session(clients=["race_detector"]) as session:
+            launch(*arguments)
+        (finding,) = [f for f in session.findings if not f.details.get("same_program")]
+        return str(finding.details["remedy"])
+
+    zeros = torch.zeros(64, dtype=torch.int32)
+    bins = torch.arange(16, dtype=torch.int32) % 8
+    assert "tl.atomic_add" in remedy(lambda: tally_kernel[(2,)](bins, zeros, zeros, TILE=8))
+    # Programs that read what their neighbours write: nothing to add to.
+    smoothing = remedy(lambda: smooth_kernel[(4,)](torch.zeros(64), TILE=8))
+    assert "atomic_add" not in smoothing and "release" in smoothing
+    # There is a lock already, which orders too little: it, and not the counter, is at fault.
+    assert "atomic_add" not in remedy(lambda: loose_turns_kernel[(3,)](*torch.zeros((2, 1), dtype=torch.int32)))
+    both_store = remedy(lambda: meet_kernel[(3,)](zeros, 1, STEP=6, BLOCK=8))
+    assert "elements of its own" in both_store

@@ -144,7 +144,7 @@ def _finding(launch: Launch, client: str, partners: list[_Partner], weak: Sequen
     sides = _distinct([_side(launch, p) for p in partners])
     if finding.other is not None:
         finding.other["all"] = sides
-    _explain(finding, chief, sides, weak)
+    _explain(finding, partners, sides, weak)
     return finding
 
 
@@ -294,8 +294,24 @@ def _lane_finding(launch: Launch, client: str, faults: LaneFaults) -> Finding:
 # -- words -------------------------------------------------------------------------------------------------------------
 
 
-def _explain(finding: Finding, chief: _Partner, sides: list[dict[str, Any]], weak: Sequence[Weak]) -> None:
+_COUNTER = (
+    "use tl.atomic_add (or the tl.atomic_* that fits), which loads, changes and stores as one; or take turns by acquire and "
+    "release atomics"
+)
+"""What to do about programs that load an element, change it, and store it."""
+
+
+def _reads_what_it_writes(partner: _Partner) -> bool:
+    """Whether stores race with loads of the same elements by programs that store there themselves: a counter, a sum."""
+    if (partner.mine.kind, partner.other.kind) != (Kind.STORE, Kind.LOAD) or partner.benign:
+        return False
+    stores, loads = (hits[:, 0] << 32 | hits[:, 1] for hits in (partner.my_hits, partner.other_hits))
+    return bool(np.isin(loads, stores).all())
+
+
+def _explain(finding: Finding, partners: list[_Partner], sides: list[dict[str, Any]], weak: Sequence[Weak]) -> None:
     """Fills in the message and its parts: who meets, why nothing orders them, what to do."""
+    chief = partners[0]
     mine, other = chief.mine, chief.other
     assert finding.launch is not None
     left, right = (_name(_programs(finding.launch, ids)[0]) for ids in (chief.pairs[:1, 0], chief.pairs[:1, 1]))
@@ -313,7 +329,8 @@ def _explain(finding: Finding, chief: _Partner, sides: list[dict[str, Any]], wea
         finding.details["remedy"] = "let one program store it, to be safe"
     else:
         finding.details["why"] = _why(chief, weak)
-        finding.details["remedy"] = _advice(mine.kind, other.kind)
+        counts = not weak and any(_reads_what_it_writes(partner) for partner in partners)
+        finding.details["remedy"] = _COUNTER if counts else _advice(mine.kind, other.kind)
     finding.message = _sentence(finding)
 
 
