@@ -8,6 +8,7 @@ other's, so that Triton itself has nothing of its own any more.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import threading
@@ -17,11 +18,10 @@ import torch
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
-from triton.language.extra.cuda import libdevice as cuda_libdevice
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 ENGINES = ("ir", "python", "auto")
 OWNERS = (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base, tl.dtype)
-assert cuda_libdevice is not libdevice
 
 fallbacks: list[Any] = []
 """What engine="auto" told of launches that it had to start again."""
@@ -72,6 +72,30 @@ def own(x, _semantic=None):
     return tl.core.mul(twice(x, _semantic), 0.5, _semantic=_semantic)
 
 
+class _Pair:
+    def __init__(self, first, second):
+        self.first = first
+        self.second = second
+
+    def total(self, _semantic=None):
+        return tl.core.add(self.first, self.second, _semantic=_semantic)
+
+
+_Pair.__annotations__ = {"first": tl.tensor, "second": tl.tensor}  # 3.6 takes no strings
+Pair = tl.core._aggregate(_Pair)
+
+
+@triton.jit
+def paired(desc, out_ptr, SCALE: tl.constexpr):
+    x = desc.load([0, 0])
+    tl.store(out_ptr, tl.sum(tl.sum(Pair(x, x * SCALE).total(), 0), 0))
+
+
+@triton.jit
+def refused(out_ptr, SCALE: tl.constexpr):
+    tl.static_assert(SCALE < 0, "not allowed")
+
+
 @triton.jit
 def traced(x_ptr, out_ptr, count_ptr, n, SCALE: tl.constexpr, B: tl.constexpr):
     tl.static_assert(B > 1)
@@ -80,7 +104,8 @@ def traced(x_ptr, out_ptr, count_ptr, n, SCALE: tl.constexpr, B: tl.constexpr):
     x = own(tl.load(x_ptr + at, mask=at < n, other=0.0))
     total = tl.sum(x) + tl.reduce(x, 0, smaller) + x.max()
     for i in tl.static_range(3):
-        total += i
+        tl.static_assert(i < 3)
+        total += i + tl.sum(tl.full([2 << i], 0.0, tl.float32))
     for i in tl.range(0, 3):
         total += shifted(i, 1).to(tl.uint8).to(tl.float32)
     y = tl.cumsum(tl.where((x > 2) & (at < n), -x, x) * SCALE, 0)
@@ -110,7 +135,14 @@ def trace(engine: str, scale: int) -> Any:
     out, count = torch.zeros(N), torch.zeros(1, dtype=torch.int32)
     with tritontrace.session(clients=["sanitizer"], engine=engine) as session:
         compiled = traced[(2,)](x, out, count, N, SCALE=scale, B=B)
+        paired[(1,)](TensorDescriptor(x, [1, N], [N, 1], [1, B]), pair := torch.ones(1), SCALE=scale)
+        try:
+            refused[(1,)](pair, SCALE=scale)
+            raise AssertionError("tl.static_assert has no effect")
+        except (triton.CompilationError, tritontrace.KernelError) as error:
+            assert "not allowed" in f"{error} {error.__cause__}", error
     torch.testing.assert_close(out, wanted(x, scale))
+    assert pair.item() == (1 + scale) * x[:B].sum()
     assert count.item() == 2 and session.findings == [] and session.launches[0].completed
     assert not fallbacks, fallbacks
     return compiled
@@ -232,8 +264,8 @@ def main(mode: str) -> None:
     assert "tritontrace" not in sys.modules
     if mode in ("held", "beside"):
         import tritontrace  # noqa: F401 - before the interpreter has run
+    said = sys.stdout = io.StringIO()
     if mode == "held":
-        all_engines(1)
         for number in range(3):
             held(lambda: in_threads(*(lambda e=e, n=number: trace(e, 1000 + n) for e in ENGINES)))
         held(compile_offline)
@@ -250,6 +282,13 @@ def main(mode: str) -> None:
     interpret()
     all_engines(4000, 1)
     held(lambda: all_engines(5000, 1))
+    from tritontrace.kernels import originals
+
+    # What was seen at import is enough, if it was early.
+    assert (originals._parsed.cache_info().misses == 0) == (mode not in ("inside", "lost")), originals._parsed.cache_info()
+    # tl.static_print prints the plain values, and as often as a kernel is compiled, or a program stepped through
+    assert [said.getvalue().count(f"tracing {number}\n") for number in (5000, 5001)] == [1, 2], said.getvalue()
+    sys.stdout = sys.__stdout__
     print("right")
 
 

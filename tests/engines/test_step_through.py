@@ -298,3 +298,17 @@ def badly_typed(out_ptr):
 def test_auto_keeps_what_the_compiler_refuses_refused() -> None:
     with tritontrace.session(engine="auto"), pytest.raises(triton.compiler.errors.CompilationError):
         badly_typed[(1,)](torch.zeros(1))
+
+
+@triton.jit
+def constants_on_the_right(out_ptr):
+    for i in tl.static_range(3):
+        tl.store(out_ptr + i, tl.sum(tl.full([2 << i], 1.0, tl.float32)) + 2**i)
+
+
+@pytest.mark.parametrize("engine", ["ir", "python"])
+def test_operators_of_a_number_and_a_compile_time_constant(engine: str) -> None:
+    out = torch.zeros(3)
+    with tritontrace.session(engine=engine):
+        constants_on_the_right[(1,)](out)
+    assert out.tolist() == [3.0, 6.0, 12.0]

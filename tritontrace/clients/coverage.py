@@ -11,6 +11,7 @@ from tritontrace import events
 from tritontrace.clients.base import Client, OpCallbacks
 from tritontrace.engines.base import LINES
 from tritontrace.forking import fork_safe
+from tritontrace.parsing import undisturbed
 
 if TYPE_CHECKING:
     from tritontrace.launch import Launch
@@ -174,7 +175,7 @@ class _Syntax:
         self.branches: dict[int, tuple[int | None, int | None]] = {}
         self.loops: set[int] = set()
         self.functions: list[tuple[set[int], range]] = []
-        for node in ast.walk(ast.parse(get_python_source(file))):
+        for node in ast.walk(undisturbed(lambda: ast.parse(get_python_source(file)))):
             if isinstance(node, (ast.If, ast.For, ast.While)):
                 other = node.orelse[0].lineno if node.orelse else None
                 self.branches[node.lineno] = (node.body[0].lineno, other)

@@ -23,6 +23,7 @@ import triton.language as tl
 
 from tritontrace.errors import UnsupportedTritonError
 from tritontrace.forking import fork_safe
+from tritontrace.parsing import undisturbed
 
 __all__ = ["attribute", "behind", "function", "is_replacement", "originals"]
 
@@ -100,6 +101,8 @@ def originals(owner: Any) -> dict[str, Any]:
 
 
 def _original(owner: Any, name: str, candidates: tuple[Any, ...]) -> Any:
+    if owner is tl and hasattr(tl.core, name):
+        owner = tl.core  # whose functions are there under their own names: one original for both
     with _LOCK:
         if (owner, name) not in _FOUND:
             _FOUND[owner, name] = _search(owner, name, candidates)
@@ -115,6 +118,8 @@ def _search(owner: Any, name: str, candidates: tuple[Any, ...]) -> Any:
         value = behind(candidate)
         if value is not None and not (value is builtins.print and name == "static_print"):
             return value
+    if isinstance(owner, type) and name not in _SEEN.get(owner, {name}):
+        return None  # not there before the interpreter
     return _defined_again(owner, name)
 
 
@@ -130,11 +135,9 @@ def _held(name: str) -> list[Any]:
 def _defined_again(owner: Any, name: str) -> Any:
     """What the definition in Triton's source makes, in the module's own namespace, to which nothing is written."""
     module = owner if isinstance(owner, ModuleType) else tl.core
-    if module is tl and hasattr(tl.core, name):
-        module = tl.core
     for node in _definitions(module, None if isinstance(owner, ModuleType) else owner.__name__):
         if node.name == name:
-            code = _compiled(node, str(module.__file__))
+            code = undisturbed(functools.partial(_compiled, node, str(module.__file__)))
             made: dict[str, Any] = {"_tensor_member_fn": lambda function: function}
             exec(code, vars(module), made)
             return made[name]
@@ -148,7 +151,7 @@ def _defined_again(owner: Any, name: str) -> Any:
 
 def _definitions(module: ModuleType, of: str | None) -> list[Any]:
     try:
-        body: list[Any] = _parsed(str(module.__file__))
+        body: list[Any] = undisturbed(functools.partial(_parsed, str(module.__file__)))
     except OSError:
         return []
     if of is not None:

@@ -6,6 +6,7 @@ import ast
 import functools
 import linecache
 
+from tritontrace.parsing import undisturbed
 from tritontrace.source import SourceLocation
 
 __all__ = ["access_expressions"]
@@ -53,7 +54,7 @@ def _call_at(location: SourceLocation) -> ast.Call | None:
 @functools.lru_cache(maxsize=32)
 def _calls(source: str) -> dict[int, tuple[ast.Call, ...]]:
     try:
-        tree = ast.parse(source)
+        tree = undisturbed(lambda: ast.parse(source))
     except SyntaxError:  # the file has changed since
         return {}
     found: dict[int, list[ast.Call]] = {}

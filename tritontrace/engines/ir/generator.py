@@ -9,6 +9,7 @@ import types
 from typing import Any, ClassVar
 
 import triton
+import triton.language as tl
 from triton.language import semantic as _semantic
 
 from tritontrace.engines.ir.lines import statement_mark
@@ -43,12 +44,17 @@ class Skipped(ast.Pass):
 _Private: Any = private.subclass(compat.CodeGenerator)
 
 
+def _translated_key(function: Any) -> Any:
+    # Python's print stands for static_print, if Triton's module came to be while its interpreter's functions were in place.
+    return private.module(tl.core).static_print if function is print else private.translated(function)
+
+
 class ShadowCodeGenerator(_Private):  # type: ignore[misc]  # made at run time
     """Triton's code generator over shadows: every function it looks up or is given goes through the world."""
 
     builtin_namespace: ClassVar[Any] = {name: private.translated(value) for name, value in _Private.builtin_namespace.items()}
     statically_implemented_functions: ClassVar[Any] = {
-        private.translated(function): way for function, way in _Private.statically_implemented_functions.items()
+        _translated_key(function): way for function, way in _Private.statically_implemented_functions.items()
     }
     builder: Any
     function_ret_types: Any

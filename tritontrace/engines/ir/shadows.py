@@ -29,6 +29,7 @@ from tritontrace.kernels import capabilities, compat, private
 from tritontrace.kernels.targets import Target
 from tritontrace.kernels.watched import UsedGlobal
 from tritontrace.kernels.weak import WeakIdentityMap
+from tritontrace.parsing import undisturbed
 
 __all__ = ["PLAIN", "TENSOR", "ShadowFunction", "ShadowWorld", "note_global"]
 
@@ -82,9 +83,6 @@ class _ShadowDependenciesFinder(compat.DependenciesFinder):  # type: ignore[misc
         super().record_reference(self.shadow_world.shadow(val), var_dict, name)
 
 
-_PARSING = fork_safe(threading.Lock())
-
-
 class ShadowFunction(_Shadow, compat.JITFunction):  # type: ignore[misc]  # Triton's classes are untyped
     """The stand-in of one ``@triton.jit`` function: same source, same settings, other names for other functions."""
 
@@ -106,20 +104,8 @@ class ShadowFunction(_Shadow, compat.JITFunction):  # type: ignore[misc]  # Trit
 
     def parse(self) -> ast.Module:
         if self._tree is None:
-            self._tree = self._parse()
+            self._tree = undisturbed(super().parse)
         return self._tree
-
-    def _parse(self) -> ast.Module:
-        # CPython 3.11 counts the depth of the tree that it builds in one place for all threads, and gives up with a
-        # SystemError if another thread has come in between. Ours wait for each other; somebody else's may still come.
-        for attempt in range(3, -1, -1):
-            try:
-                with _PARSING:
-                    return super().parse()  # type: ignore[no-any-return]  # Triton's classes are untyped
-            except SystemError:
-                if not attempt:
-                    raise
-        raise AssertionError("unreachable")
 
     def get_capture_scope(self) -> dict[str, Any]:
         """The globals and closure variables that the source names, with every function in them shadowed."""

@@ -36,6 +36,8 @@ def _binary(function: Any) -> Any:
         # tl.constexpr's own operators would wrap a tensor in a constexpr
         if isinstance(a, _constexpr) and not isinstance(b, _constexpr):
             return function(a.value, b) if isinstance(b, tl.core.base_value) else function(a, b)
+        if isinstance(b, _constexpr) and not isinstance(a, (tl.core.base_value, tuple, list)):
+            return function(_constexpr(a), b)  # as every constant is one to the compiler; not every operator has a reflected one
         if isinstance(b, _tuple) and isinstance(a, tuple):
             a = _tuple(a)
         return function(a, b)

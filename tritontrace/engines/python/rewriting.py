@@ -24,6 +24,7 @@ from tritontrace.errors import UnsupportedOpError
 from tritontrace.forking import fork_safe
 from tritontrace.kernels import compat
 from tritontrace.kernels.weak import WeakIdentityMap
+from tritontrace.parsing import undisturbed
 
 __all__ = ["HELPER", "PROGRAM", "rewritten"]
 
@@ -298,11 +299,11 @@ def rewritten(function: Any, helper: Any, lines: bool = False) -> Any:
     key = text, lines
     new = known.get(key)
     if new is None:
-        with _LOCK:  # see ShadowFunction._parse: CPython 3.11 must not parse on two threads at once
+        with _LOCK:
             new = known.get(key)
             if new is None:
                 marked = lines and not original.__code__.co_filename.startswith(_TRITON)
-                new = known[key] = _rewrite(original, text, first, indent, helper, marked)
+                new = known[key] = undisturbed(lambda: _rewrite(original, text, first, indent, helper, marked))
     return new
 
 
