@@ -33,6 +33,7 @@ EXCEPTIONS: dict[str, str] = {
     "*test_containers.py::test_keyword_only_parameters_are_refused_where*": "so are keyword-only parameters, in every version",
     "*test_harness.py::test_a_name_in_code_that_is_not_compiled_does_not_count": _RECORDED,
     "*test_harness.py::test_a_name_of_another_spelling_does_not_count": _RECORDED,
+    "*test_polls.py::test_programs_wait_for_the_last_one?70000-*": "a program that waits holds a thread",
     "*test_inline_asm.py::test_without_one_nothing_is_written_also_*": "what stands before the line that fails has been done",
     "*test_inline_asm.py::test_two_programs_may_answer_differently": "a callback gets one program at a time",
     "*test_cases.py::test_races?a_lock_at_the_scope_of_a_program?": "the race is found with another of its partners first",
@@ -52,6 +53,8 @@ _SPINS = "programs look at a flag or a lock until it changes"
 COMPARED: dict[str, Compared] = {
     "*test_determinism.py::test_locks_finish_in_every_order": Compared(order=_TICKETS, waits=_SPINS),
     "*test_dry_run.py::test_addresses_that_the_kernel_makes_itself_are_followed_on_copies": Compared(order=_TICKETS),
+    "*test_polls.py::test_a_timeout*": Compared(waits=_SPINS),
+    "*test_polls.py::test_*": Compared(order=_TICKETS, waits=_SPINS),
     "*test_ir_engine.py::test_waiting_for_a_later_program*": Compared(order=_TICKETS, waits=_SPINS),
     "*test_ir_engine.py::test_programs_in_an_order_that_they_choose": Compared(order=_TICKETS, waits=_SPINS),
     "*test_ir_engine.py::test_locks_in_helpers_in_loops": Compared(order=_TICKETS, waits=_SPINS),

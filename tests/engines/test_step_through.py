@@ -312,3 +312,20 @@ def test_operators_of_a_number_and_a_compile_time_constant(engine: str) -> None:
     with tritontrace.session(engine=engine):
         constants_on_the_right[(1,)](out)
     assert out.tolist() == [3.0, 6.0, 12.0]
+
+
+@triton.jit
+def awaiting_the_last(flag_ptr, o_ptr, n):
+    pid = tl.program_id(0)
+    if pid == n - 1:
+        tl.atomic_xchg(flag_ptr, 1)
+    while tl.atomic_add(flag_ptr, 0) == 0:
+        pass
+    tl.store(o_ptr + pid, pid)
+
+
+def test_a_thousand_programs_may_wait() -> None:
+    out = torch.zeros(1500, dtype=torch.int32)
+    with tritontrace.session(engine="python"):
+        awaiting_the_last[(1500,)](torch.zeros(1, dtype=torch.int32), out, 1500)
+    assert torch.equal(out, torch.arange(1500, dtype=torch.int32))

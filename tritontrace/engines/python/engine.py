@@ -132,9 +132,9 @@ class PythonEngine:
                     programs=[ids],
                 ) from error
 
-        def wait(location: Any) -> None:
+        def wait(location: Any, timed: bool = False) -> None:
             kept = builder.frame, builder.spins, builder.program
-            order.wait(builder.program, location)
+            order.wait(builder.program, location, timed)
             builder.frame, builder.spins, builder.program = kept
 
         order = Programs(_lanes(rt.grid, programs), run_one, lambda: rt.writes, name)

@@ -152,7 +152,7 @@ class Operations(Builder):
                 return Handle(np.broadcast_to(done, (1, *pointer.type.shape)), Type(pointer.type.shape, "i1"))
             rounds += 1
             self.rt.step(self.frame, site.event.location)
-            self.wait(site.event.location)
+            self.wait(site.event.location, limit is not None)
 
     # -- descriptors and block pointers ----------------------------------------------------------------------------------
 

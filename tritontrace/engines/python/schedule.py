@@ -24,9 +24,10 @@ class _StoppedError(BaseException):
 
 
 class _Waiter:
-    __slots__ = ("go", "location", "program", "writes")
+    __slots__ = ("go", "location", "program", "timed", "writes")
 
-    def __init__(self, program: tuple[int, int, int], location: SourceLocation | None, writes: int) -> None:
+    def __init__(self, program: tuple[int, int, int], location: SourceLocation | None, writes: int, timed: bool) -> None:
+        self.timed = timed
         self.go = threading.Event()
         self.program = program
         self.location = location
@@ -38,6 +39,7 @@ class Programs:
 
     def __init__(self, pending: Iterator[Any], run_one: Callable[[Any], None], writes: Callable[[], int], kernel: str) -> None:
         self.pending = pending
+        self.next: list[Any] = []
         self.run_one = run_one
         self.writes = writes
         self.kernel = kernel
@@ -55,8 +57,9 @@ class Programs:
 
     def _runner(self) -> None:
         try:
-            for program in self.pending:
-                if self.error is not None:
+            while self.error is None:
+                program = self._begin()
+                if program is None:
                     break
                 self.run_one(program)
         except _StoppedError:
@@ -66,6 +69,10 @@ class Programs:
         self.running -= 1
         self._pass_on()
 
+    def _begin(self) -> Any:
+        """The next program that has not begun, or None."""
+        return self.next.pop() if self.next else next(self.pending, None)
+
     def _pass_on(self) -> None:
         """Give the baton to the program that has waited longest; the last one out says so."""
         if self.waiting:
@@ -73,13 +80,13 @@ class Programs:
         elif self.running == 0:
             self.done.set()
 
-    def wait(self, program: tuple[int, int, int], location: SourceLocation | None) -> None:
-        """Let the others run; returns when it is this program's turn again."""
-        me = _Waiter(program, location, self.writes())
-        more = next(self.pending, None)
+    def wait(self, program: tuple[int, int, int], location: SourceLocation | None, timed: bool = False) -> None:
+        """Let the others run; returns when it is this program's turn again. A `timed` wait ends by itself."""
+        me = _Waiter(program, location, self.writes(), timed)
+        more = self._begin()
         if more is None and all(w.writes == me.writes for w in self.waiting):
             stuck = [*self.waiting, me]
-            if self._retried(stuck):
+            if not any(w.timed for w in stuck) and self._retried(stuck):
                 raise DeadlockError(
                     "every program that is left waits for memory that nobody will write",
                     kernel=self.kernel,
@@ -87,7 +94,7 @@ class Programs:
                     programs=[w.program for w in stuck],
                 )
         if more is not None:
-            self.pending = _chain(more, self.pending)
+            self.next = [more]
             self.waiting.append(me)
             self.running += 1
             context = contextvars.copy_context()
@@ -110,8 +117,3 @@ class Programs:
         rounds = rounds + 1 if writes == stuck[0].writes else 0
         self._retries = (stuck[0].writes, rounds)
         return rounds > 2 * len(stuck)
-
-
-def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
