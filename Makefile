@@ -64,13 +64,18 @@ ENGINE_TESTS := tests/language tests/known_faults tests/numbers tests/arguments 
   tests/test_shared_cases.py tests/test_clients_together.py tests/test_threads.py tests/unit/test_coverage_client.py \
   tests/unit/test_numerics_client.py tests/unit/test_undefined_lanes.py
 
-test-python: $(STAMP)  ## the tests of kernels again, in sessions with engine="python"
-	$(RUN) -m pytest -n $(JOBS) -m "not libraries and not slow" --engine python $(ENGINE_TESTS)
+# These name both engines themselves.
+NAMING := $(addprefix tests/engines/,test_comparing.py test_comparison.py test_instruments.py)
 
-test-both: $(STAMP)  ## every launch of the tests in both engines, whose memory and accesses are compared
-	$(RUN) -m pytest -n $(JOBS) -m "not libraries and not slow" --engine both $(BOTH_TESTS)
+test-python: $(STAMP)  ## the tests of kernels again, in sessions with engine="python"
+	$(RUN) -m pytest -n $(JOBS) -m "not libraries and not slow" --engine python $(ENGINE_TESTS) $(NAMING:%=--ignore %)
+
+test-both: $(STAMP)  ## every launch of the tests in both engines, whose memory and accesses are compared (half an hour)
+	$(RUN) -m pytest -n $(JOBS) -m "not libraries and not slow" --engine both $(BOTH_ARGS) $(BOTH_TESTS) $(NAMING:%=--ignore %)
 
 BOTH_TESTS ?= tests
+# --instruments: and what instruments tell
+BOTH_ARGS ?=
 
 # Each library in an environment of its own, without the dependencies it declares (they would bring another torch or Triton).
 LIBRARIES ?= liger fla flag_gems
