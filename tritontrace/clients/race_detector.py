@@ -339,9 +339,15 @@ class _Watch:
             addresses = event.addresses()[active]
             programs = self._id_array(ids)[np.nonzero(active)[0]]
             done = None if wrote is None else wrote[active]
-        made = self.places.known(site.region, addresses, event.element_bytes)
-        if not made.all():
-            addresses, programs, done = addresses[made], programs[made], None if done is None else done[made]
+        inside = None
+        if scalar and site.region is not None:
+            inside = int(addresses.min()), int(addresses.max()) + event.element_bytes
+            if not site.region.shadow.holds(*inside):
+                inside = None
+        if inside is None:
+            made = self.places.known(site.region, addresses, event.element_bytes)
+            if not made.all():
+                addresses, programs, done = addresses[made], programs[made], None if done is None else done[made]
         if orders and self.sync is not None:
             self.sync.enter(programs)
         for kind, chosen in ((writes, done), (looks, None if done is None else ~done)):
@@ -355,6 +361,8 @@ class _Watch:
                     forms = merge_runs(some, who, event.element_bytes)
                 else:
                     forms = [Form(0, who, event.element_bytes, None, some)] if len(who) else []
+                    if forms and inside is not None:
+                        forms[0].known = inside  # of all of them, which is good enough
             self._log(site, kind, event.element_bytes, self._placed(site, forms), touch=not orders)
         if orders and self.sync is not None and len(programs):
             self.sync.add(

@@ -233,6 +233,9 @@ class Sanitizer(Client):
         first, last = int(low.min()), int(high.max())
         allocation = memory.known(first)
         if allocation is not None and last + size <= allocation.end:
+            if type(event.address) is Separable:
+                room = allocation.base - first, allocation.end - size - last
+                self._moves[event.site.id] = event.address, room
             return
         # Programs may each stay in an allocation of their own (grouped kernels): then their bounds alone decide.
         home = memory.locate(low, size)

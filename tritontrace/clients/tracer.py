@@ -172,7 +172,7 @@ class Tracer(Client):
             site.block,
             len(event) if rows is None else len(rows),
             False,
-            tuple([counter if isinstance(counter, int) else None for _, counter in event.iterations]),
+            _counters(event.iterations),
         )
         if isinstance(event, events.MemoryEvent):
             record.tensor = event.tensor
@@ -186,6 +186,10 @@ class Tracer(Client):
         if self.values:
             _fill(record, event, slice(None) if rows is None else rows)
         self._trace.append(record)
+
+
+def _counters(iterations: tuple[tuple[SourceLocation | None, Any], ...]) -> tuple[int | None, ...]:
+    return tuple([counter if isinstance(counter, int) else None for _, counter in iterations]) if iterations else ()
 
 
 def _full_id(program: tuple[int, ...]) -> tuple[int, int, int]:

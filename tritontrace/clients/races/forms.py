@@ -248,8 +248,9 @@ class _Shape:
                 if row_step == 0 or len(ids) == 1:
                     row_step = None
         form = Form(base, ids, size, row_step, program, self.regular, self.irregular, self.repeats)
-        low, high = address.extremes()
-        form.known = low, high + size
+        if program is not None or self.irregular:
+            low, high = address.extremes()  # which others may have asked for
+            form.known = low, high + size
         return form
 
 

@@ -94,10 +94,14 @@ class Shadow:
                 self._notes = np.repeat(self._notes, self.granule // needed)[: -(-self.nbytes // needed)]
             self.granule = needed
 
+    def holds(self, low: int, high: int) -> bool:
+        """Whether all of ``[low, high)`` lies in the allocation."""
+        return low >= self.base and high <= self.base + self.nbytes
+
     def clip(self, form: Form) -> list[Form]:
         """`form` without what lies outside of the allocation: those accesses are not made."""
         low, high = form.bounds()
-        if low >= self.base and high <= self.base + self.nbytes:
+        if self.holds(low, high):
             return [form]
         if high <= self.base or low >= self.base + self.nbytes:
             return []

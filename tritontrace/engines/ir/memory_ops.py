@@ -10,7 +10,7 @@ from tritontrace import events
 from tritontrace.engines.ir import access, atomics
 from tritontrace.engines.ir.descriptors import Descriptor
 from tritontrace.engines.ir.runtime import Frame, MemorySite, address_form, mask_form
-from tritontrace.engines.ir.values import dense
+from tritontrace.engines.ir.values import Separable, dense
 
 __all__ = [
     "atomic_cas",
@@ -31,10 +31,14 @@ def _tensor(frame: Frame, site: MemorySite, pointer: Any) -> str | None:
     """The argument that an access means; None where its programs mean different ones."""
     if site.parameter is not None:
         return site.parameter
-    low = address_form(pointer).minmax()[0]
-    tensor = frame.rt.tensor_at(int(low.min()))
-    if tensor is not None and len(low) > 1:
-        other = frame.rt.tensor_at(int(low.max()))
+    if type(pointer) is Separable:
+        first, last = pointer.lows()
+    else:
+        low = address_form(pointer).minmax()[0]
+        first, last = int(low.min()), int(low.max())
+    tensor = frame.rt.tensor_at(first)
+    if tensor is not None and last != first:
+        other = frame.rt.tensor_at(last)
         if other is not None and other != tensor:
             return None
     return tensor

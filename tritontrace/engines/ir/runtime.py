@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tritontrace.engines.base import EngineRun
     from tritontrace.engines.ir.boxes import Places
+    from tritontrace.launch import Launch
     from tritontrace.source import SourceLocation
 
 __all__ = ["AsmSite", "DenseAddress", "DenseMask", "Frame", "MemorySite", "Runtime"]
@@ -125,6 +126,7 @@ class Runtime:
         self.max_steps = run.max_steps
         self.inline_asm = run.options.get("inline_asm") or {}
         self.prints = writer_for(run.options.get("prints"))
+        self._extents: list[tuple[str, int, int, int, int]] | None = None
         self.writes = 0
         self.steps = 0
         self.corners: Places | None = None
@@ -238,15 +240,27 @@ class Runtime:
 
     def tensor_at(self, address: int) -> str | None:
         """The tensor argument whose extent, or else whose storage, holds `address`."""
+        if self._extents is None:
+            self._extents = _extents(self.launch)
         inside = None
-        for name, info in self.launch.arguments.items():
-            if info.is_tensor and info.storage_ptr <= address < info.storage_ptr + info.storage_bytes:
-                reach = [(n - 1) * s for n, s in zip(info.shape or (), info.stride or ())]
-                low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + 1
-                if low * info.element_bytes <= address - info.data_ptr < high * info.element_bytes:
+        for name, storage, end, first, last in self._extents:
+            if storage <= address < end:
+                if first <= address < last:
                     return name
                 inside = inside or name
         return inside
+
+
+def _extents(launch: Launch) -> list[tuple[str, int, int, int, int]]:
+    """(name, first byte of the storage, behind its last, first byte of the elements, behind their last) of tensor arguments."""
+    out = []
+    for name, info in launch.arguments.items():
+        if info.is_tensor:
+            reach = [(n - 1) * s for n, s in zip(info.shape or (), info.stride or ())]
+            low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + 1
+            size, start = info.element_bytes, info.data_ptr
+            out.append((name, info.storage_ptr, info.storage_ptr + info.storage_bytes, start + low * size, start + high * size))
+    return out
 
 
 class Frame:

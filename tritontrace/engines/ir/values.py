@@ -159,6 +159,17 @@ class Separable:
         lo, hi = self.bounds()
         return (lo, hi) if isinstance(lo, int) else (int(lo.min()), int(hi.max()))
 
+    def lows(self) -> tuple[int, int]:
+        """Exact (smallest, largest) of what the programs' smallest values are."""
+        low = self.extremes()[0]
+        if all(a is None or a.values.ndim == 1 for a in self.axes):
+            if self.program is None:
+                return low, low
+            if self._span is not None:
+                return low, low + self._span[1] - self._span[0]
+        lowest = self.minmax()[0]
+        return int(lowest.min()), int(lowest.max())
+
     def minmax(self) -> tuple[Any, Any]:
         """`bounds` as int64 arrays ``[P]`` or ``[1]`` (the form that events promise)."""
         lo, hi = self.bounds()
