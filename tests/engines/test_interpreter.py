@@ -19,6 +19,8 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("mode", ["held", "beside", "late", "inside", "lost"])
 def test_traced_launches_and_tritons_interpreter(mode: str) -> None:
+    if mode == "lost" and sys.version_info < (3, 11):
+        pytest.skip("Triton's compiler cannot be imported in that state: inspect knows no signature of print")
     printed = in_subprocess(HERE / "beside_interpreter.py", mode, TRITON_INTERPRET="1")
     assert printed.splitlines()[-1] == "right"
 

@@ -329,3 +329,35 @@ def test_a_thousand_programs_may_wait() -> None:
     with tritontrace.session(engine="python"):
         awaiting_the_last[(1500,)](torch.zeros(1, dtype=torch.int32), out, 1500)
     assert torch.equal(out, torch.arange(1500, dtype=torch.int32))
+
+
+@triton.jit
+def stops(x):
+    breakpoint()
+    return x
+
+
+@triton.jit
+def calls_one_that_stops(x_ptr):
+    tl.store(x_ptr, stops(tl.load(x_ptr)))
+
+
+@triton.jit
+def tries(x_ptr):
+    try:
+        tl.store(x_ptr, 1.0)
+    except ValueError:
+        pass
+
+
+@triton.jit
+def misspelt(x_ptr):
+    tl.store(x_ptr, undefined_name)  # noqa: F821
+
+
+@pytest.mark.parametrize(("kernel", "helps"), [(calls_one_that_stops, True), (tries, True), (misspelt, False)])
+def test_the_ir_engine_points_to_the_python_engine(kernel: Any, helps: bool, caplog: pytest.LogCaptureFixture) -> None:
+    with tritontrace.session(engine="ir"), pytest.raises(triton.CompilationError) as caught:
+        kernel[(1,)](torch.zeros(1))
+    said = "\n".join([caplog.text, *getattr(caught.value, "__notes__", ())])
+    assert ("engine='python'" in said) == helps

@@ -13,6 +13,7 @@ from triton.compiler.errors import CompilationError
 from tritontrace import engines
 from tritontrace.errors import UnsupportedOpError
 from tritontrace.kernels import compat
+from tritontrace.patching.transaction import add_note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tritontrace.engines.base import DryForm, Engine, EngineRun
     from tritontrace.kernels.arguments import BoundLaunch
 
-__all__ = ["AutoEngine"]
+__all__ = ["AutoEngine", "point_to_python"]
 
 _log = logging.getLogger(__name__)
 
@@ -78,20 +79,27 @@ class AutoEngine:
 
 def _instead(error: Exception, bound: BoundLaunch, quiet: bool = False) -> Engine | None:
     """The engine that can run what `error` says the IR engine cannot, or None."""
-    if not isinstance(error, (UnsupportedOpError, compat.UnsupportedLanguageConstruct)) and not _python_name(error):
+    if not isinstance(error, UnsupportedOpError) and not _only_python(error):
         return None
     if not quiet:
         _log.warning("kernel %r runs in the Python engine: %s", bound.kernel_name, str(error).strip().splitlines()[-1])
     return engines.get("python")
 
 
-def _python_name(error: Exception) -> bool:
-    """True if the compiler met one of Python's own functions that it does not know, as in ``breakpoint()``."""
+def point_to_python(error: BaseException, engine: str) -> None:
+    """Says with an error of the IR engine that another one runs what the kernel asks for."""
+    if engine == "ir" and _only_python(error):
+        add_note(error, "session(engine='python') runs the kernel's Python source, statement by statement, and takes this")
+
+
+def _only_python(error: BaseException) -> bool:
+    """True if the compiler met what only Python can run: a statement that it has not, or ``breakpoint()``."""
     cause: BaseException | None = error
-    while (
-        cause is not None
-    ):  # of a helper, the error of the call is raised from that of the helper's line, which has only its text
+    while cause is not None:
+        # of a helper, the error of the call is raised from that of the helper's line, which has only its text
         if isinstance(cause, (NameError, CompilationError)) and "breakpoint is not defined" in str(cause):
+            return True
+        if isinstance(cause, compat.UnsupportedLanguageConstruct):
             return True
         cause = cause.__cause__
     return False
