@@ -22,14 +22,14 @@ def copy(x_ptr, out_ptr, N: tl.constexpr):
 @triton.jit
 def load_from_integer(address, out_ptr, N: tl.constexpr, dtype: tl.constexpr):
     offsets = tl.arange(0, N)
-    pointer = address.to(tl.pointer_type(dtype))
+    pointer = address.to(tl.int64).to(tl.pointer_type(dtype))  # a low address is given as an int32
     tl.store(out_ptr + offsets, tl.load(pointer + offsets))
 
 
 @triton.jit
 def store_to_integer(x_ptr, address, N: tl.constexpr, dtype: tl.constexpr):
     offsets = tl.arange(0, N)
-    tl.store(address.to(tl.pointer_type(dtype)) + offsets, tl.load(x_ptr + offsets))
+    tl.store(address.to(tl.int64).to(tl.pointer_type(dtype)) + offsets, tl.load(x_ptr + offsets))
 
 
 @triton.jit

@@ -102,7 +102,8 @@ def _to_int64(rounded: Function) -> Function:
 
 
 def _reciprocal_of(function: Function) -> Function:
-    return lambda *x: (1.0 / function(*x)).astype(x[0].dtype)
+    """In double precision: two roundings in single precision are more than what some machines' functions leave room for."""
+    return lambda *x: (1.0 / function(*(v.astype(np.float64) for v in x))).astype(x[0].dtype)
 
 
 _t = native.unary
