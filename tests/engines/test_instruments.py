@@ -44,7 +44,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("name", [*EXACT, *CLOSE])
 def test_corpus(name: str, told: Any) -> None:
     different = told((EXACT | CLOSE)[name])
-    # An exponential's last bit depends on where in a vector a lane stands, which is different in the two engines on some machines.
+    # An exponential's last bit depends on where in a vector a lane stands, which differs between the engines on some.
     assert [text for text in different if name in EXACT or "'reference'" not in text] == []
 
 
