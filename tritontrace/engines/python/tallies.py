@@ -42,8 +42,7 @@ class Tallies(Follower):
     def elementwise(self, name: str, operands: list[Handle], result: Handle, attributes: Attributes) -> None:
         if name == "tt.addptr":
             return
-        if result.value.size == 1:
-            self.put(result, "value")
+        self._computed([result])
         if name in ("arith.addf", "arith.addi") and any(self.get(handle) == "dot" for handle in operands):
             return
         if name == "arith.subf" and self._zero(operands[0]):
@@ -53,6 +52,7 @@ class Tallies(Follower):
         self._tell(name, {(name, triton_dtype(result.type.element)): math.prod(result.type.shape)})
 
     def folded(self, kind: str, operands: list[Handle], results: list[Handle], axis: int, reverse: bool, write: Any) -> None:
+        self._computed(results)
         shape = operands[0].type.shape
         times = math.prod(shape) // shape[axis] * (shape[axis] - 1)
         counts: Counter[tuple[str, str]] = Counter()
@@ -61,6 +61,7 @@ class Tallies(Follower):
         self._tell(f"tt.{kind}", {key: count for key, count in counts.items() if count})
 
     def dot(self, operands: list[Handle], result: Handle, precision: str) -> None:
+        self._computed([result])
         a, b = operands[0].type, operands[1].type
         element = triton_dtype(a.element)
         if a.element == "f32" and precision != "ieee":
@@ -70,6 +71,7 @@ class Tallies(Follower):
             self.put(result, "dot")
 
     def mixed(self, name: str, operands: list[Handle], results: list[Handle], attributes: Attributes) -> None:
+        self._computed(results)
         if name == "tt.dot_scaled":
             a: Type = operands[0].type
             packed = 2 if attributes["format"] == "E2M1" and attributes["packed"] else 1
@@ -82,8 +84,12 @@ class Tallies(Follower):
                 self.put(result, "value")
 
     def loaded(self, site: MemorySite, mask: Handle | None, other: Handle | None, result: Handle) -> None:
-        if result.value.size == 1:
-            self.put(result, "value")
+        self._computed([result])
+
+    def _computed(self, results: Iterable[Handle]) -> None:
+        for result in results:
+            if getattr(result.value, "size", 0) == 1:
+                self.put(result, "value")
 
     def _zero(self, handle: Handle) -> bool:
         """True for a constant of zeros."""
