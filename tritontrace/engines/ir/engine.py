@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["IREngine"]
 
-CHUNK_ELEMENTS = 1 << 16
-"""Elements of the largest tile that one batch holds: a few values of this size fit in a core's caches."""
+CHUNK_ELEMENTS = 1 << 18
+"""Elements of the largest tile that one batch holds: a few values of this size fit in caches, and a batch is worth its operations."""
 
 SLICE_ELEMENTS = 1 << 20
 """The same for a slice, which holds few arrays of that size."""
