@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["IREngine"]
 
 CHUNK_ELEMENTS = 1 << 18
-"""Elements of the largest tile that one batch holds: a few values of this size fit in caches, and a batch is worth its operations."""
+"""Elements of the largest tile that one batch holds: fewer would cost more for each operation, more would leave the caches."""
 
 SLICE_ELEMENTS = 1 << 20
 """The same for a slice, which holds few arrays of that size."""
