@@ -128,6 +128,7 @@ def test_the_whole_session(source: str) -> None:
 
 def test_nothing_found_and_a_launch_that_failed() -> None:
     launch = launch_of(x=torch.zeros(2))
+    launch.records = {"sanitizer": []}
     session = SimpleNamespace(launches=[launch], findings=[])
     assert render(session) == "tritontrace: no findings in 1 traced launch: kernel\n"
     assert render(SimpleNamespace(launches=[], findings=[])) == "tritontrace: no findings in 0 traced launches\n"
@@ -220,3 +221,10 @@ def test_a_report_on_undefined_lanes_shows_where_they_go() -> None:
     report = session.report()
     assert "mask      at < n, without other=" in report and "reaches   meets other lanes at" in report
     assert "lanes     4..7" in report
+
+
+def test_a_session_without_clients_does_not_call_a_launch_clean() -> None:
+    for clients, said in (([], "no client looked for anything in"), (["sanitizer"], "no findings in")):
+        with tritontrace.session(clients=clients) as session:
+            unfilled_kernel[(1,)](torch.ones(8), torch.ones(1), 8, TILE=8)
+        assert f"tritontrace: {said} 1 traced launch: unfilled_kernel" in session.report()

@@ -78,13 +78,15 @@ def _facts(launch: Launch, profile: Profile) -> Iterator[tuple[str, str]]:
         trips = str(loop.least) if loop.least == loop.most else f"{loop.least} to {loop.most} (mean {loop.mean:.3g})"
         yield "loop", f"{where}: {trips} iterations, entered {loop.entries} times"
     if profile.compiled is not None:
-        yield from _machine(profile.compiled)
+        yield from _machine(profile.compiled, profile.target)
 
 
-def _machine(facts: CompileFacts) -> Iterator[tuple[str, str]]:
+def _machine(facts: CompileFacts, target: str) -> Iterator[tuple[str, str]]:
+    elsewhere = "" if facts.target == target else f" (for {facts.target}, the session's target)"
     yield (
         "compiled",
-        f"{facts.registers} registers, {facts.spills} spilled, {_size(facts.shared)} shared memory, {facts.num_warps} warps",
+        f"{facts.registers} registers, {facts.spills} spilled, {_size(facts.shared)} shared memory, {facts.num_warps} warps"
+        + elsewhere,
     )
     limit = facts.occupancy
     if limit is not None:

@@ -56,7 +56,7 @@ def render(session: ReportSource, *, width: int = DEFAULT_WIDTH, color: bool = F
     parts += profiles(launches)
     failed = [launch for launch in launches if launch.error is not None]
     if failed:
-        parts += [Text(), Rule(Text("launches that ended early", "bold"), align="left", characters="─")]
+        parts += [Text(), Rule(Text("launches that raised", "bold"), align="left", characters="─")]
         parts += [Text(f"  {_launch_title(launch)}: {type(launch.error).__name__}: {launch.error}") for launch in failed]
     return _to_text(Group(*parts), width, color)
 
@@ -111,9 +111,10 @@ def _to_text(content: Any, width: int, color: bool) -> str:
 def _headline(launches: Sequence[Launch], findings: Sequence[Finding]) -> Text:
     kernels = Counter(launch.kernel_name for launch in launches)
     names = ", ".join(name if count == 1 else f"{name} (x{count})" for name, count in kernels.items())
-    what = "no findings" if not findings else _count(len(findings), "finding")
+    unseen = bool(launches) and not any(launch.records for launch in launches) and not findings
+    what = "no client looked for anything" if unseen else "no findings" if not findings else _count(len(findings), "finding")
     line = f"tritontrace: {what} in {_count(len(launches), 'traced launch', 'traced launches')}"
-    return Text(f"{line}: {names}" if names else line, "bold green" if not findings else "bold red")
+    return Text(f"{line}: {names}" if names else line, "bold red" if findings else "" if unseen else "bold green")
 
 
 def _finding(finding: Finding, prefix: str) -> Group:

@@ -74,7 +74,8 @@ class PythonEngine:
             bound.phantoms.storage(leaf.value) is not None for leaf in bound.leaves if hasattr(leaf.value, "untyped_storage")
         ):
             raise UnsupportedOpError(
-                "the Python engine executes a kernel to know its accesses, and a fake tensor has no data; use engine='ir'",
+                "the Python engine executes a kernel to know its accesses, and a fake tensor has no data; pass "
+                "real tensors, or leave out what only Python can run and use engine='ir'",
                 kernel=bound.kernel_name,
             )
         # the others look at values, which a dry run does not show
