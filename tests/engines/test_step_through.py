@@ -361,3 +361,18 @@ def test_the_ir_engine_points_to_the_python_engine(kernel: Any, helps: bool, cap
         kernel[(1,)](torch.zeros(1))
     said = "\n".join([caplog.text, *getattr(caught.value, "__notes__", ())])
     assert ("engine='python'" in said) == helps
+
+
+@triton.jit
+def listing_kernel(x):
+    log = []
+    v = tl.load(x + tl.arange(0, 8))
+    log.append(v.numpy().max())
+    tl.store(x + tl.arange(0, 8), v + len(log))
+
+
+def test_auto_runs_lists_and_arrays_of_a_kernel_in_the_python_engine() -> None:
+    x = torch.zeros(8)
+    with tritontrace.session(engine="auto"):
+        listing_kernel[(1,)](x)
+    assert x.tolist() == [1.0] * 8

@@ -6,6 +6,7 @@ The choice is made before anything has run: what the IR engine refuses, it refus
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from triton.compiler.errors import CompilationError
@@ -77,6 +78,13 @@ class AutoEngine:
             return other, None
 
 
+_PYTHONS_OWN = re.compile(
+    r"'(tuple|list)' object has no attribute '?(append|extend|insert|pop)\b|"
+    r"'(append|extend|insert|pop)' is not in list|"  # Triton 3.6
+    r"object has no attribute '?numpy\b"
+)
+
+
 def _instead(error: Exception, bound: BoundLaunch, quiet: bool = False) -> Engine | None:
     """The engine that can run what `error` says the IR engine cannot, or None."""
     if not isinstance(error, UnsupportedOpError) and not _only_python(error):
@@ -100,6 +108,9 @@ def _only_python(error: BaseException) -> bool:
         if isinstance(cause, (NameError, CompilationError)) and "breakpoint is not defined" in str(cause):
             return True
         if isinstance(cause, compat.UnsupportedLanguageConstruct):
+            return True
+        # a list of the kernel's own is a tuple to the compiler, and a block has no `numpy()` there
+        if isinstance(cause, (AttributeError, ValueError, CompilationError)) and _PYTHONS_OWN.search(str(cause)):
             return True
         cause = cause.__cause__
     return False
