@@ -48,10 +48,8 @@ class Corners:
             if event.block:
                 return None
             address = Separable(0, np.asarray(address.dense(), np.int64).reshape(-1), (), 64)
-        if self._places.affine(address.program) is not None and all(
-            axis is None or axis.values.ndim == 1 for axis in address.axes
-        ):
-            lowest, highest = address.extremes()  # an affine number is smallest and largest at corners
+        if self._places.bounds(address):
+            lowest, highest = address.extremes()
             if first <= lowest and highest <= last:
                 return lowest, highest
         target = self._linear(address, event.block)

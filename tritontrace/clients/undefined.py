@@ -13,6 +13,7 @@ from tritontrace.findings import Finding
 if TYPE_CHECKING:
     from tritontrace import events
     from tritontrace.launch import Launch
+    from tritontrace.source import SourceLocation
 
 __all__ = ["UndefinedLanes"]
 
@@ -56,8 +57,7 @@ class _Load:
         self.lanes: list[npt.NDArray[np.int64]] = []
 
     def add(self, event: events.UndefinedUse) -> None:
-        mixed = f"meets other lanes at {event.through} and " if event.through is not None else ""
-        self.uses[f"{mixed}{_ROLES[event.role]} at {event.use.location}"] = None
+        self.uses[_arrival(event.through, event.role, event.use)] = None
         self.programs.append(event.programs[event.rows])
         self.lanes.append(event.lanes)
 
@@ -66,7 +66,6 @@ class _Load:
         programs = np.ascontiguousarray(rows)
         lanes = distinct(np.concatenate(self.lanes))
         tensor = self.site.parameter
-        mixed = f"meets other lanes at {self.through} and " if self.through is not None else ""
         details: dict[str, Any] = {"role": self.role, "uses": "; ".join(self.uses), "element_type": self.site.dtype}
         more = f" and {len(programs) - 1} more" if len(programs) > 1 else ""
         which = f"lane {lanes[0]}" if len(lanes) == 1 else f"lanes {lanes[0]} to {lanes[-1]}" if len(lanes) else "lanes"
@@ -75,7 +74,7 @@ class _Load:
             kind="undefined_lane",
             message=(
                 f"undefined lanes in {launch.kernel_name}{where}: the masked load of {tensor!r} has no other=, and what {which} "
-                f"hold {mixed}{_ROLES[self.role]} at {self.use.location}, by program {tuple(int(i) for i in programs[0])}{more}; "
+                f"hold {_arrival(self.through, self.role, self.use)}, by program {tuple(int(i) for i in programs[0])}{more}; "
                 "give the load an other= or mask the use"
             ),
             client=client,
@@ -89,3 +88,8 @@ class _Load:
             lanes=lanes,
             details=details,
         )
+
+
+def _arrival(through: SourceLocation | None, role: str, use: events.Site) -> str:
+    mixed = f"meets other lanes at {through} and " if through is not None else ""
+    return f"{mixed}{_ROLES[role]} at {use.location}"

@@ -239,14 +239,7 @@ class _Shape:
     def form(self, address: Any, ids: Rows, size: int) -> Form:
         """The form of an access without a mask."""
         base, program = address.constant + self.base, address.program
-        row_step: int | None = None
-        if program is not None:
-            row_step = _step(program)
-            if row_step is not None:
-                base += int(program[0])
-                program = None
-                if row_step == 0 or len(ids) == 1:
-                    row_step = None
+        base, row_step, program = _rows_of(base, program, ids)
         form = Form(base, ids, size, row_step, program, self.regular, self.irregular, self.repeats)
         if program is not None or self.irregular:
             low, high = address.extremes()  # which others may have asked for
@@ -326,15 +319,16 @@ def _form(terms: _Terms, ids: Rows, size: int, keep: dict[int, Any], rows: Int64
                 repeats.append(number)
         else:
             regular.append((step, count))
-    row_step: int | None = None
-    if program is not None:
-        row_step = _step(program)
-        if row_step is not None:
-            base += int(program[0])
-            program = None
-            if row_step == 0 or len(ids) == 1:
-                row_step = None
+    base, row_step, program = _rows_of(base, program, ids)
     return Form(base, ids, size, row_step, program, tuple(sorted(regular)), tuple(irregular), tuple(repeats))
+
+
+def _rows_of(base: int, program: Any, ids: Rows) -> tuple[int, int | None, Any]:
+    """(base, step from row to row, offsets of the rows) of an access: of the latter two one at most is needed."""
+    step = None if program is None else _step(program)
+    if step is None:
+        return base, None, program
+    return base + int(program[0]), None if step == 0 or len(ids) == 1 else step, None
 
 
 def _step(values: Int64s) -> int | None:

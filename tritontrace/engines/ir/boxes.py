@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from tritontrace.engines.ir.values import Separable
 
 __all__ = ["Box", "Places", "box_chunks", "corner_programs", "undecided_boxes"]
 
@@ -51,6 +54,10 @@ class Places:
                 self._known.clear()
             known = self._known[id(values)] = values, self._fit(values)
         return known[1]
+
+    def bounds(self, form: Separable) -> bool:
+        """Whether what `form` is at most and at least at the corners, it is in the whole box, being affine."""
+        return self.affine(form.program) is not None and all(axis is None or axis.values.ndim == 1 for axis in form.axes)
 
     def _fit(self, values: Any) -> tuple[int, tuple[int, ...]] | None:
         if len(values) != len(self._places):

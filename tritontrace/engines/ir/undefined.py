@@ -46,10 +46,8 @@ def _surely_on(mask: Any, corners: Places) -> bool:
         if type(part) is not Compare:
             if len(part) > 1 or not part.all():
                 return False
-        elif part.predicate not in ("lt", "le", "gt", "ge") or corners.affine(part.difference.program) is None:
+        elif part.predicate not in ("lt", "le", "gt", "ge") or not corners.bounds(part.difference) or not part.decided()[0]:
             return False
-        elif any(axis is not None and axis.values.ndim > 1 for axis in part.difference.axes) or not part.decided()[0]:
-            return False  # the smallest and the largest of affine numbers are at the corners
     return True
 
 
