@@ -59,6 +59,7 @@ COMPARED: dict[str, Compared] = {
     "*test_ir_engine.py::test_programs_in_an_order_that_they_choose": Compared(order=_TICKETS, waits=_SPINS),
     "*test_ir_engine.py::test_locks_in_helpers_in_loops": Compared(order=_TICKETS, waits=_SPINS),
     "*test_race_detector.py::test_a_lock_that_goes_from_hand_to_hand_needs_no_clocks": Compared(order=_TICKETS, waits=_SPINS),
+    "*test_race_detector.py::test_what_to_do_depends_on_what_the_programs_do": Compared(order=_RACE, waits=_SPINS),
     "*test_launching.py::test_one_tensor_as_argument_of_launches_on_many_threads": Compared(nothing="threads write one tensor"),
     "*test_inline_asm.py::test_two_programs_may_answer_differently": Compared(nothing="a callback gets one program at a time"),
     "*test_atomics.py::test_every_operation_and_type?m*-torch.float*": Compared(order="Triton makes two atomics of it"),

@@ -151,3 +151,26 @@ def test_the_types_of_operands_must_fit() -> None:
     x: Any = torch.zeros(16, 16)
     with tritontrace.session(), pytest.raises(refusal()):
         mixed_kernel[(1,)](x, x.half(), torch.zeros(16, 16))
+
+
+@triton.jit
+def operand_layouts_kernel(a_ptr, b_ptr, straight_ptr, turned_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    at = i[:, None] * N + i[None, :]
+    own = tl.program_id(0) * N * N + at
+    a = tl.load(a_ptr + own)
+    tl.store(straight_ptr + own, tl.dot(a, tl.load(b_ptr + at), input_precision="ieee"))
+    again = tl.trans(tl.load(b_ptr + i[None, :] * N + i[:, None]))
+    tl.store(turned_ptr + own, tl.dot(a, again, input_precision="ieee"))
+
+
+@pytest.mark.parametrize("engine", ["ir", "python"])
+def test_a_product_does_not_depend_on_other_programs_or_on_how_an_operand_came(engine: str) -> None:
+    a, b = torch.randn(5, 32, 32), torch.randn(32, 32)
+    straight, turned, alone = torch.zeros_like(a), torch.zeros_like(a), torch.zeros_like(a)
+    with tritontrace.session(engine=engine):
+        operand_layouts_kernel[(5,)](a, b, straight, turned, N=32)
+        for p in range(5):
+            operand_layouts_kernel[(1,)](a[p], b, alone[p], turned[p].clone(), N=32)
+    assert torch.equal(straight, alone)
+    assert torch.equal(straight, turned)

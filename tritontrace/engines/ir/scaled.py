@@ -16,6 +16,7 @@ from tritontrace import events
 from tritontrace.engines.ir import numerics
 from tritontrace.engines.ir.integers import broadcast_to
 from tritontrace.engines.ir.runtime import Frame
+from tritontrace.engines.ir.tensors import matmul
 from tritontrace.engines.ir.values import dense
 
 __all__ = ["Operand", "dot_scaled_op"]
@@ -89,5 +90,5 @@ def dot_scaled_op(
 
 
 def _product(x: Any, y: Any, c: Any, element: str) -> Any:
-    total = np.matmul(x, y) + dense(c)
+    total = matmul(x, y) + dense(c)
     return numerics.round_to(total.astype(numerics.compute_dtype(element)), element)

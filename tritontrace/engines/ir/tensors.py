@@ -10,7 +10,7 @@ from tritontrace.engines.ir import numerics
 from tritontrace.engines.ir.integers import broadcast_to
 from tritontrace.engines.ir.values import dense
 
-__all__ = ["cat", "dot", "gather", "histogram", "join", "map_reduce", "map_scan", "split", "ufunc_reduce", "ufunc_scan"]
+__all__ = ["cat", "dot", "gather", "histogram", "join", "map_reduce", "map_scan", "matmul", "split", "ufunc_reduce", "ufunc_scan"]
 
 
 def dot(
@@ -45,7 +45,7 @@ def dot(
     kind = numerics.compute_dtype(element)
     if a.dtype != kind:
         a, b = a.astype(kind), b.astype(kind)
-    out = _accumulated(_matmul(a, b), dense(c))
+    out = _accumulated(matmul(a, b), dense(c))
     return numerics.round_to(out, element) if element in ("f16", "bf16") else out
 
 
@@ -77,7 +77,7 @@ def _in_parts(a: Any, b: Any, precision: str) -> Any:
         if total is not None and (i, j) == (0, 0):
             # of inf * 1.0 the small parts make inf * 0.0; only the leading product says what is not finite
             total = np.where(np.isnan(total), np.float32(0), total)
-        product = _matmul(lefts[i], rights[j])
+        product = matmul(lefts[i], rights[j])
         total = product if total is None else total + product
     return total
 
@@ -90,12 +90,13 @@ def _split_float(x: Any, element: str, count: int) -> list[Any]:
     return parts
 
 
-def _matmul(a: Any, b: Any) -> Any:
-    # A stacked right-hand side that is the same for all programs makes one tall product of it: one BLAS call, not P.
-    if b.shape[0] == 1 and a.shape[0] > 1 and a.ndim == 3:
-        programs, m, k = a.shape
-        return np.matmul(np.ascontiguousarray(a).reshape(programs * m, k), b[0]).reshape(programs, m, -1)
-    return np.matmul(a, b)
+def matmul(a: Any, b: Any) -> Any:
+    """Products of stacked matrices, of which each depends on its two operands alone, to the last bit.
+
+    A BLAS adds up in another order for another height (one tall product for many programs that share `b` would be up to a
+    tenth faster) and, with AVX-512, for an operand that lies transposed.
+    """
+    return np.matmul(np.ascontiguousarray(a), np.ascontiguousarray(b))
 
 
 def ufunc_reduce(ufunc: Any, value: Any, block: tuple[int, ...], axis: int) -> Any:
