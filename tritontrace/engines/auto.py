@@ -6,14 +6,12 @@ The choice is made before anything has run: what the IR engine refuses, it refus
 from __future__ import annotations
 
 import logging
-import re
 from typing import TYPE_CHECKING, Any
-
-from triton.compiler.errors import CompilationError
 
 from tritontrace import engines
 from tritontrace.errors import UnsupportedOpError
-from tritontrace.kernels import compat
+from tritontrace.kernels.compiler_errors import in_helper, only_python, reason
+from tritontrace.kernels.weak import WeakIdentityMap
 from tritontrace.patching.transaction import add_note
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from tritontrace.engines.base import DryForm, Engine, EngineRun
     from tritontrace.kernels.arguments import BoundLaunch
 
-__all__ = ["AutoEngine", "point_to_python"]
+__all__ = ["AutoEngine", "explain"]
 
 _log = logging.getLogger(__name__)
 
@@ -78,39 +76,27 @@ class AutoEngine:
             return other, None
 
 
-_PYTHONS_OWN = re.compile(
-    r"'(tuple|list)' object has no attribute '?(append|extend|insert|pop)\b|"
-    r"'(append|extend|insert|pop)' is not in list|"  # Triton 3.6
-    r"object has no attribute '?numpy\b"
-)
+_said: WeakIdentityMap[set[str]] = WeakIdentityMap()
 
 
 def _instead(error: Exception, bound: BoundLaunch, quiet: bool = False) -> Engine | None:
     """The engine that can run what `error` says the IR engine cannot, or None."""
-    if not isinstance(error, UnsupportedOpError) and not _only_python(error):
+    if not isinstance(error, UnsupportedOpError) and not only_python(error, bound.kernel):
         return None
     if not quiet:
-        _log.warning("kernel %r runs in the Python engine: %s", bound.kernel_name, str(error).strip().splitlines()[-1])
+        why = reason(error, bound.kernel)
+        said = _said.get_or_create(bound.kernel, set)
+        # A kernel that is launched a thousand times says it once.
+        _log.log(
+            logging.DEBUG if why in said else logging.WARNING, "kernel %r runs in the Python engine: %s", bound.kernel_name, why
+        )
+        said.add(why)
     return engines.get("python")
 
 
-def point_to_python(error: BaseException, engine: str) -> None:
-    """Says with an error of the IR engine that another one runs what the kernel asks for."""
-    if engine == "ir" and _only_python(error):
+def explain(error: BaseException, engine: str, kernel: Any) -> None:
+    """Says with an error of the compiler what is wrong in a helper, and where another engine runs what the kernel asks for."""
+    if in_helper(error):
+        add_note(error, reason(error, kernel))
+    if engine == "ir" and only_python(error, kernel):
         add_note(error, "session(engine='python') runs the kernel's Python source, statement by statement, and takes this")
-
-
-def _only_python(error: BaseException) -> bool:
-    """True if the compiler met what only Python can run: a statement that it has not, or ``breakpoint()``."""
-    cause: BaseException | None = error
-    while cause is not None:
-        # of a helper, the error of the call is raised from that of the helper's line, which has only its text
-        if isinstance(cause, (NameError, CompilationError)) and "breakpoint is not defined" in str(cause):
-            return True
-        if isinstance(cause, compat.UnsupportedLanguageConstruct):
-            return True
-        # a list of the kernel's own is a tuple to the compiler, and a block has no `numpy()` there
-        if isinstance(cause, (AttributeError, ValueError, CompilationError)) and _PYTHONS_OWN.search(str(cause)):
-            return True
-        cause = cause.__cause__
-    return False

@@ -17,7 +17,7 @@ from typing import Any
 
 from tritontrace import engines
 from tritontrace.clients.base import Client, ClientManager
-from tritontrace.engines.auto import point_to_python
+from tritontrace.engines.auto import explain
 from tritontrace.engines.base import DryForm, Engine
 from tritontrace.engines.memory import AddressSpace
 from tritontrace.engines.phantom import PhantomMemory, Phantoms
@@ -176,7 +176,7 @@ class _UserLaunch:
             result = self._call()
         except BaseException as raised:  # raised again once every scope is told
             error = raised
-            point_to_python(error, self.engine_name)
+            explain(error, self.engine_name, self.kernel)
         if self._warm is not None:
             error = settle(self._warm[0], error)
         error = self._finish(error)

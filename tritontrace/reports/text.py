@@ -57,7 +57,9 @@ def render(session: ReportSource, *, width: int = DEFAULT_WIDTH, color: bool = F
     failed = [launch for launch in launches if launch.error is not None]
     if failed:
         parts += [Text(), Rule(Text("launches that raised", "bold"), align="left", characters="─")]
-        parts += [Text(f"  {_launch_title(launch)}: {type(launch.error).__name__}: {launch.error}") for launch in failed]
+        for launch in failed:
+            parts.append(Text(f"  {_launch_title(launch)}: {type(launch.error).__name__}: {launch.error}"))
+            parts += [Text(f"    {note}") for note in getattr(launch.error, "__notes__", ())]
     return _to_text(Group(*parts), width, color)
 
 

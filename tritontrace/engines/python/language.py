@@ -20,6 +20,7 @@ from tritontrace.engines.python.sites import original_of
 from tritontrace.engines.python.state import current
 from tritontrace.engines.python.values import TracedTensor
 from tritontrace.kernels import compat
+from tritontrace.kernels.compiler_errors import PLAIN
 
 __all__ = ["LANGUAGE", "Language"]
 
@@ -86,7 +87,7 @@ class Language:
             original = original_of(frame.f_code)
             if original is not None:
                 note_global(current().used_globals, original, name, value)
-        elif kind in (int, float, bool, str, tuple) and not _declared(sys._getframe(1).f_globals, name):
+        elif kind in PLAIN and not _declared(sys._getframe(1).f_globals, name):
             raise NameError(
                 f"Cannot access global variable {name} from within @jit'ed function. Triton kernels can only access global "
                 f"variables that are instanstiated as constexpr (`x = triton.language.constexpr(42)`). Write "
