@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-pty = pytest.importorskip("pty", reason="there is no pseudo-terminal here")
+pytest.importorskip("pty", reason="there is no pseudo-terminal here")
+
+from tests.engines.terminal import Terminal
 
 SCRIPT = """
 import torch, triton, triton.language as tl, tritontrace
@@ -27,41 +26,6 @@ with tritontrace.session(engine="python", programs=[(3, 0, 0)]):
     kernel[(4,)](torch.arange(16.0), out, B=4)
 print("result", out[11:].tolist())
 """
-
-
-class Terminal:
-    """A process on the other side of a pseudo-terminal."""
-
-    def __init__(self, script: Path) -> None:
-        root = Path(__file__).resolve().parents[2]
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            settings = {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "TERM": "dumb", "PYTHONBREAKPOINT": "pdb.set_trace"}
-            os.execve(sys.executable, [sys.executable, str(script)], {**os.environ, **settings})
-
-    def until(self, text: str, seconds: float = 120) -> str:
-        """What the process writes up to `text`."""
-        seen = ""
-        end = time.monotonic() + seconds
-        while text not in seen and time.monotonic() < end:
-            try:
-                more = os.read(self.fd, 4096).decode(errors="replace")
-            except OSError:  # Linux's way to say that the other side is closed
-                break
-            seen += more
-        assert text in seen, seen
-        return seen
-
-    def ask(self, line: str) -> str:
-        os.write(self.fd, line.encode() + b"\n")
-        return self.until("(Pdb) ")
-
-    def end(self, line: str, result: str) -> None:
-        """The last line that is typed; the process shows `result` and ends well."""
-        os.write(self.fd, line.encode() + b"\n")
-        self.until(result)
-        assert os.waitpid(self.pid, 0)[1] == 0
-        os.close(self.fd)
 
 
 def test_a_person_stops_looks_steps_and_goes_on(tmp_path: Path) -> None:
@@ -104,4 +68,25 @@ def test_auto_takes_a_breakpoint_in_a_helper_to_the_python_engine(tmp_path: Path
     terminal = Terminal(script)
     assert "twice()" in terminal.until("(Pdb) ")
     assert "fp32[4] [12. 13. 14. 15.]" in terminal.ask("p v")
+    terminal.end("c", "result [0.0, 25.0, 27.0, 29.0, 31.0]")
+
+
+def test_display_follows_blocks_through_what_cannot_be_compared(tmp_path: Path) -> None:
+    script = tmp_path / "debugged.py"
+    body = "    y = x * float('nan')\n    y = x > 12\n    y = 1 + x\n"
+    script.write_text(SCRIPT.replace("    y = x * 2 + 1\n", body + "    y = x * 2 + 1\n"))
+    terminal = Terminal(script)
+    terminal.until("(Pdb) ")
+    assert "raised NameError" in terminal.ask("display y")
+    terminal.ask("display x")
+    assert "False" in terminal.ask("p x == None or x == 'text'")
+    assert "int1[4] [False  True False False]" in terminal.ask("p x == 13")
+    shown = terminal.asks("n", "n", "n", "n")
+    if "[old: ** raised" not in shown[0]:  # Python 3.13 stops at breakpoint() itself
+        shown = [*shown[1:], terminal.ask("n")]
+    assert "display y: fp32[4] [nan nan nan nan]  [old: ** raised NameError" in shown[0]
+    assert "display y: int1[4] [False  True  True  True]  [old: fp32[4] [nan nan nan nan]]" in shown[1]
+    assert "display y: fp32[4] [13. 14. 15. 16.]  [old: int1[4] [False  True  True  True]]" in shown[2]
+    assert "display y: fp32[4] [25. 27. 29. 31.]  [old: fp32[4] [13. 14. 15. 16.]]" in shown[3]
+    assert "display x" not in "".join(shown)
     terminal.end("c", "result [0.0, 25.0, 27.0, 29.0, 31.0]")

@@ -6,15 +6,18 @@ Every member of `tl.tensor` that takes ``_semantic`` gets the running launch's; 
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import types
 from typing import Any
 
 import numpy as np
+import triton
 import triton.language as tl
 from triton.language import semantic as _semantic
 from typing_extensions import override
 
+import tritontrace
 from tritontrace.engines.python.handles import Handle, full
 from tritontrace.engines.python.state import CURRENT, current
 from tritontrace.kernels import compat, private
@@ -27,6 +30,9 @@ _FRONTEND = frozenset(module.__file__ for module in (_semantic, tl.core))
 
 _SCALARS: dict[Any, dict[str, Any]] = {}
 """What Triton's tensor has for a scalar of each type, but for its value: making it anew costs more than an addition."""
+
+
+_PACKAGES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (tritontrace, triton))
 
 
 class NeedsLanesError(Exception):
@@ -107,7 +113,7 @@ class TracedTensor(_Private):  # type: ignore[misc]  # made at run time
             return True  # "if other": there, a tensor is one that was given
         value = bool(self._scalar())
         state = CURRENT.get(None)
-        if state is not None:
+        if state is not None and not _asked_by_pdb(sys._getframe(1)):  # a breakpoint's condition is no branch of the kernel
             state.builder.branch(self.handle)
         return value
 
@@ -190,6 +196,38 @@ class Semantic(private.subclass(compat.require(_semantic, "TritonSemantic"))):  
         return self._hint(x, values)
 
 
+def _asked_by_pdb(caller: Any) -> bool:
+    return caller.f_globals.get("__name__") in ("pdb", "bdb")
+
+
+def _comparison(name: str, function: Any) -> Any:
+    """``==`` or ``!=`` of any two objects, where Python expects that it never fails.
+
+    pdb's ``display`` asks with ``!=`` whether a value has changed, and takes the answer as a truth value: it gets one, of the
+    bits, so that a NaN has not changed. Elsewhere what can be no tensor (None, a string) is unequal, as Python has it; in a
+    kernel the compiler's error stays: there, operators are called by this library.
+    """
+    number = (bool, int, float, np.generic, compat.constexpr, tl.core.base_value)
+
+    def compare(self: Any, other: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(1)
+        if not caller.f_code.co_filename.startswith(_PACKAGES):
+            if _asked_by_pdb(caller):
+                return _same(self, other) is (name == "__eq__")
+            if not isinstance(other, number) and not hasattr(other, "__array__"):
+                return NotImplemented
+        return function(self, other, **kwargs)
+
+    compare.__name__ = name
+    return compare
+
+
+def _same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b) or a.type != b.type or not all(isinstance(x.handle.value, np.ndarray) for x in (a, b)):
+        return a is b
+    return bool(full(a.handle).tobytes() == full(b.handle).tobytes())
+
+
 def _jit_member(function: Any) -> Any:
     def member(self: Any, *args: Any, **kwargs: Any) -> Any:
         from tritontrace.engines.python.binding import bind
@@ -221,7 +259,8 @@ def _add_members() -> None:
         if inner is not None:
             setattr(TracedTensor, name, _jit_member(inner))
         elif isinstance(member, types.FunctionType) and takes_semantic(member):
-            setattr(TracedTensor, name, injected(member))
+            call = injected(member)
+            setattr(TracedTensor, name, _comparison(name, call) if name in ("__eq__", "__ne__") else call)
 
 
 _add_members()
