@@ -64,7 +64,8 @@ class Launch:
     `index` counts a session's launches from 0. `grid` is always three entries. `arguments` maps parameter names to
     `ArgumentInfo` (tuples of tensors are flattened to ``"name.0"``, ``"name.1"``). `options` are the compile options
     (``num_warps`` ...) that the launch named. `config` is the chosen `triton.Config`'s keyword dictionary under an autotuner.
-    `completed` is True once every program has run to its end, `dry` if the launch was only analysed, nothing executed.
+    `programs` are those that ran, where a session's ``programs=`` chose: sorted, without those that the grid does not have.
+    `completed` is True once every program, or each of these, has run to its end, `dry` if the launch was only analysed, nothing executed.
     `error` is the exception that ended it, if any.
     `records` maps a client's name to what its `finalize` returned.
     """
@@ -84,6 +85,7 @@ class Launch:
     completed: bool = False
     dry: bool = False
     error: BaseException | None = None
+    programs: tuple[tuple[int, int, int], ...] | None = None
     trials: list[Launch] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     records: dict[str, list[Any]] = field(default_factory=dict)
@@ -126,6 +128,7 @@ class Launch:
             "warmup": self.warmup,
             "completed": self.completed,
             "dry": self.dry,
+            "programs": None if self.programs is None else [list(program) for program in self.programs],
             "error": None if self.error is None else f"{type(self.error).__name__}: {self.error}",
             "trials": [trial.to_dict() for trial in self.trials],
             "findings": [finding.to_dict() for finding in self.findings],

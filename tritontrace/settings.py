@@ -54,6 +54,14 @@ def target_name(target: Any) -> str | None:
 def programs(programs: Any) -> tuple[tuple[int, int, int], ...] | None:
     if programs is None:
         return None
+    if not isinstance(programs, Iterable) or isinstance(programs, (str, bytes)):
+        raise ValueError(f"programs= takes a list of program ids such as [(0, 1, 0)], not {programs!r}")
+    programs = list(programs) if not isinstance(programs, tuple) else programs
+    if not len(programs):
+        raise ValueError("programs= names no program; leave it out to run them all")
+    if isinstance(programs, tuple) and not any(isinstance(program, Iterable) for program in programs):
+        # it would be programs 3 and 0 of (3, 0, 0)
+        raise ValueError(f"programs={programs!r} lacks the brackets of a list: programs=[{programs!r}]")
     out = []
     for program in programs:
         entries = program if isinstance(program, Iterable) else (program,)

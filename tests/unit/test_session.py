@@ -312,21 +312,6 @@ def test_kernels_limits_what_is_traced() -> None:
     assert [launch.kernel_name for launch in session.launches] == ["add"]
 
 
-def test_programs_limits_what_runs_unless_another_session_wants_all() -> None:
-    def launch() -> list[int]:
-        x, out = torch.ones(64), torch.zeros(64)
-        unmasked[(4,)](x, out, B=16)
-        return out[::16].int().tolist()
-
-    with tritontrace.session(programs=iter([1, (3,), (9, 9, 9)])) as session:
-        assert session.programs == ((1, 0, 0), (3, 0, 0), (9, 9, 9))
-        assert launch() == launch() == [0, 1, 0, 1]
-        with tritontrace.session(programs=[(0, 0, 0)]):
-            assert launch() == [1, 1, 0, 1]
-        with tritontrace.session():
-            assert launch() == [1, 1, 1, 1]
-
-
 @triton.jit
 def endless(x):
     i = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -11,15 +12,18 @@ from typing import Any
 from tritontrace.clients.base import Client, ClientManager
 from tritontrace.engines.base import Engine, EngineRun, Order
 from tritontrace.engines.memory import AddressSpace
-from tritontrace.errors import KernelError
+from tritontrace.errors import DeadlockError, KernelError
 from tritontrace.findings import Finding
-from tritontrace.kernels import arguments
+from tritontrace.kernels import arguments, grids
 from tritontrace.kernels.arguments import BoundLaunch
 from tritontrace.launch import Launch
 from tritontrace.patching.run import patch_run
+from tritontrace.patching.transaction import add_note
 from tritontrace.scopes.identity import Scope
 
 __all__ = ["Execution", "View", "adopt", "describe", "detached", "settle"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -70,6 +74,8 @@ class Execution:
         manager = ClientManager()
         raised: BaseException | None = None
         memory: AddressSpace | None = None
+        if self.programs is not None:
+            self._select()
         try:
             if 0 not in self.grid:
                 memory = self.memory()  # first: a tensor without memory is refused before anybody is told of a run
@@ -86,6 +92,8 @@ class Execution:
                 manager.post_run()
         except BaseException as error:  # raised below, once every client is finalized
             raised = error
+            if isinstance(error, DeadlockError) and self.programs is not None:
+                add_note(error, "the session's programs= left programs out; one of them may be what is waited for")
         if memory is not None:
             memory.finish(False)  # nothing to do unless the grid was never begun
             for view in self.views:
@@ -96,6 +104,14 @@ class Execution:
                 raise outcome
             finally:
                 del raised, outcome  # else this frame and the traceback keep each other alive
+
+    def _select(self) -> None:
+        self.programs = grids.selected(self.grid, self.programs)
+        for view in self.views:
+            view.launch.programs = self.programs
+        if not self.programs and 0 not in self.grid:
+            name = self.bound.kernel_name
+            _log.warning("nothing of the launch of %r ran: none of the session's programs= is in its grid %s", name, self.grid)
 
     def _run_grid(self, hooks: Any, memory: AddressSpace | None) -> None:
         launches = [view.launch for view in self.views]
@@ -133,6 +149,7 @@ def adopt(launch: Launch, known: Launch) -> None:
     """Gives `launch` what clients found in one that was the same for them."""
     launch.completed = known.completed
     launch.dry = known.dry
+    launch.programs = known.programs
     for name, records in known.records.items():
         mine = launch.records[name] = []
         for record in records:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from tritontrace.errors import ArgumentError
@@ -11,7 +11,7 @@ from tritontrace.errors import ArgumentError
 if TYPE_CHECKING:
     from tritontrace.kernels.arguments import BoundLaunch
 
-__all__ = ["grid"]
+__all__ = ["grid", "selected"]
 
 _LIMIT = 2**31
 """Launchers pass an entry as a C int."""
@@ -64,3 +64,9 @@ def _entries(grid: Any) -> list[int] | None:
 def _shown(grid: Any) -> str:
     text = repr(grid)
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def selected(shape: tuple[int, int, int], programs: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """The `programs` that a grid has, each once, in the order in which a grid is run (x fastest)."""
+    found = {program for program in programs if all(0 <= n < size for n, size in zip(program, shape, strict=True))}
+    return tuple(sorted(found, key=lambda program: program[::-1]))

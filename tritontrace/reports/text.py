@@ -46,6 +46,7 @@ def render(session: ReportSource, *, width: int = DEFAULT_WIDTH, color: bool = F
     """The whole report of a session: a summary line, every finding, every profile, and the launches that ended early."""
     launches, findings = list(session.launches), list(session.findings)
     parts: list[Any] = [_headline(launches, findings)]
+    parts += [Text(f"  only part of {_launch_title(launch)} ran: {_ran(launch)}") for launch in launches if _in_part(launch)]
     for number, finding in enumerate(findings, 1):
         parts += [Text(), _finding(finding, f"{number} of {len(findings)}: ")]
     for launch in launches:
@@ -116,7 +117,18 @@ def _headline(launches: Sequence[Launch], findings: Sequence[Finding]) -> Text:
     unseen = bool(launches) and not any(launch.records for launch in launches) and not findings
     what = "no client looked for anything" if unseen else "no findings" if not findings else _count(len(findings), "finding")
     line = f"tritontrace: {what} in {_count(len(launches), 'traced launch', 'traced launches')}"
-    return Text(f"{line}: {names}" if names else line, "bold red" if findings else "" if unseen else "bold green")
+    plain = unseen or any(map(_in_part, launches))
+    return Text(f"{line}: {names}" if names else line, "bold red" if findings else "" if plain else "bold green")
+
+
+def _in_part(launch: Launch) -> bool:
+    return launch.programs is not None and len(launch.programs) < launch.n_programs
+
+
+def _ran(launch: Launch) -> str:
+    programs = np.array(launch.programs, np.int32).reshape(-1, 3)
+    ran = f"program{'s' if len(programs) > 1 else ''} {format_programs(programs)}" if len(programs) else "no program"
+    return f"{ran} of {launch.n_programs}"
 
 
 def _finding(finding: Finding, prefix: str) -> Group:
