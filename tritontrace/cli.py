@@ -17,7 +17,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.action == "doctor":
         return _doctor()
     if options.action == "run":
-        return _run(options, parser)
+        return _run(options, options.parser)
     parser.print_help()
     return 2
+
+
+@contextlib.contextmanager
+def _until_nobody_reads() -> Iterator[None]:
+    """Writing ends quietly where the reader of a pipe (``| head``) has gone."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # else the interpreter would try again at exit, and complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,26 +76,51 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--engine", default="ir", metavar="NAME", help="the engine that runs the kernels (default: ir)")
     run.add_argument("--target", metavar="TARGET", help='the GPU to stand in for, as in "cuda:90" (default: the current one)')
     run.add_argument("--kernel", action="append", dest="kernels", metavar="NAME", help="trace only this kernel (may be repeated)")
+    run.add_argument(
+        "--program",
+        action="append",
+        dest="programs",
+        metavar="X[,Y[,Z]]",
+        type=_program_id,
+        help="run only this program of each grid (may be repeated), to step through it with --engine python, say",
+    )
     run.add_argument("--strict", action="store_true", help="fail where a launch cannot be traced, instead of warning")
     run.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module as python -m does")
-    run.add_argument("program", nargs=argparse.REMAINDER, help="the script and its arguments")
+    run.add_argument("words", nargs=argparse.REMAINDER, metavar="program", help="the script and its arguments")
+    run.set_defaults(parser=run)
     actions.add_parser("doctor", help="show the versions and settings that matter", description="Shows versions and settings.")
     return parser
 
 
+def _program_id(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no program id such as 3 or 0,1,0") from None
+
+
 def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     program = _program(options, parser)
+    if options.output is not None:
+        # now, and not when the program has run for an hour
+        folder = options.output.absolute().parent
+        if options.output.is_dir() or not os.access(options.output if options.output.exists() else folder, os.W_OK):
+            parser.error(f"--output cannot be written: {options.output}")
     import tritontrace  # not before: `--help` need not wait for torch
 
     names = [name for text in options.clients or ["sanitizer"] for name in text.split(",") if name]
+    if not names:
+        parser.error("--client names no client")
     settings: dict[str, Any] = {"scope": "process", "engine": options.engine, "target": options.target}
     if options.kernels:
         settings["kernels"] = options.kernels
+    if options.programs:
+        settings["programs"] = options.programs
     if options.strict:
         settings["strict"] = True
     try:
         session = tritontrace.session(names, **settings)
-    except (ValueError, TypeError) as error:  # an unknown client, engine or target
+    except (ValueError, TypeError) as error:  # an unknown client, engine or target, a negative program id
         parser.error(str(error))
     with session as opened:
         code = _call(program)
@@ -104,7 +140,7 @@ def _program(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Ca
         if not options.module:
             parser.error("-m needs the name of a module")
         return _module(options.module)
-    words = list(options.program)
+    words = list(options.words)
     if words[:1] == ["--"]:
         if len(words) < 2:
             parser.error("-- needs a command")
@@ -226,8 +262,8 @@ def _report(session: Any, options: argparse.Namespace) -> None:
     if options.output is not None:
         options.output.write_text(text, encoding="utf-8")
     else:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
-        sys.stdout.flush()
+        with _until_nobody_reads():
+            sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
 def _version() -> str:
@@ -268,8 +304,9 @@ def _doctor() -> int:
             lines += [(f"  {name}", why) for name, why in unsupported.reasons().items()]
     for variable in ("TRITON_INTERPRET", "TRITON_CACHE_DIR"):
         lines.append((variable, os.environ.get(variable, "not set")))
-    for name, value in lines:
-        print(f"{name:<18} {value}")
+    with _until_nobody_reads():
+        for name, value in lines:
+            print(f"{name:<18} {value}")
     return 0 if healthy else 1
 
 

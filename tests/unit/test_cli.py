@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -176,6 +177,32 @@ def test_only_the_named_kernels(tmp_path: Path) -> None:
     script = write(tmp_path, "faulty.py", KERNEL, "copy(8)\n")
     done = command("run", "--kernel", "copy_*", str(script), cwd=tmp_path)
     assert done.returncode == 0 and "1 traced launch" in done.stdout, done.stderr
+    if sys.version_info >= (3, 11) and not torch.cuda.is_available():
+        done = command("run", "--kernel", "other", str(script), cwd=tmp_path)
+        assert done.returncode == 1 and "no launch was traced" in done.stdout
+        assert "kernels= of the session leaves kernel 'copy_kernel' out" in done.stderr
+
+
+def test_only_the_named_programs(tmp_path: Path) -> None:
+    kernel = "@triton.jit\ndef mark(x):\n    tl.store(x + tl.program_id(0), 1.0)\n"
+    script = write(tmp_path, "grid.py", KERNEL, kernel, "x = torch.zeros(4)\nmark[(4,)](x)\nprint(x.tolist())\n")
+    done = command("run", "--program", "1", "--program", "3,0", str(script), cwd=tmp_path)
+    assert "[0.0, 1.0, 0.0, 1.0]" in done.stdout, done.stderr
+    assert "ran: programs (1, 0, 0), (3, 0, 0) of 4" in done.stdout
+
+
+def test_a_reader_that_goes_away_ends_the_report_quietly(tmp_path: Path) -> None:
+    script = write(tmp_path, "faulty.py", KERNEL, "copy(6)\n")
+    for words, code in ((["doctor"], 0), (["run", str(script)], 1), (["run", "--report", "json", str(script)], 1)):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        started = subprocess.Popen(
+            [sys.executable, "-m", "tritontrace.cli", *words],
+            cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert started.stdout is not None and started.stderr is not None
+        started.stdout.close()
+        error = started.stderr.read()
+        assert started.wait(300) == code and not error, (words, error)
 
 
 def test_mistakes_on_the_command_line(tmp_path: Path) -> None:
@@ -192,6 +219,16 @@ def test_mistakes_on_the_command_line(tmp_path: Path) -> None:
     script = write(tmp_path, "x.py", "print('ran')\n")
     done = command("run", "--client", "sanitiser", str(script), cwd=tmp_path)
     assert done.returncode == 2 and "the nearest is 'sanitizer'" in done.stderr and "ran" not in done.stdout
+    for words, text in (
+        (("--output", "missing/report.txt"), "--output cannot be written"),
+        (("--output", "."), "--output cannot be written"),
+        (("--client", ""), "names no client"),
+        (("--program", "x"), "is no program id"),
+        (("--program", "1,2,3,4"), "takes program ids"),
+    ):
+        done = command("run", *words, str(script), cwd=tmp_path)
+        assert done.returncode == 2 and text in done.stderr and "ran" not in done.stdout, (words, done.stderr)
+        assert "tritontrace run [options] script.py" in done.stderr
     assert command(cwd=tmp_path).returncode == 2
 
 

@@ -131,7 +131,7 @@ def test_nothing_found_and_a_launch_that_failed() -> None:
     launch.records = {"sanitizer": []}
     session = SimpleNamespace(launches=[launch], findings=[])
     assert render(session) == "tritontrace: no findings in 1 traced launch: kernel\n"
-    assert render(SimpleNamespace(launches=[], findings=[])) == "tritontrace: no findings in 0 traced launches\n"
+    assert render(SimpleNamespace(launches=[], findings=[])) == "tritontrace: no launch was traced\n"
     launch.error = RuntimeError("it broke")
     assert "RuntimeError: it broke" in render(session)
 

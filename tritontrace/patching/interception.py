@@ -27,7 +27,7 @@ import wrapt
 from tritontrace import forking
 from tritontrace.kernels import tuners
 from tritontrace.patching import foreign
-from tritontrace.patching.transaction import Transaction
+from tritontrace.patching.transaction import Transaction, add_note
 from tritontrace.scopes import identity
 from tritontrace.scopes.identity import LOCK, Scope, active_scopes, hold, release
 
@@ -335,6 +335,18 @@ def _accepting(scopes: tuple[Scope, ...], kernel: object) -> tuple[Scope, ...]:
     return tuple(scope for scope in scopes if scope.accepts(kernel))
 
 
+def _left_out(kernel: Any, original: Callable[[], Any]) -> Any:
+    """A launch that ``kernels=`` of every session leaves out; where it fails, without a GPU, it must not seem to be a traced one."""
+    try:
+        return original()
+    except Exception as error:
+        name = getattr(identity.base_function(kernel), "__name__", type(kernel).__name__)
+        note = f"kernels= of the session leaves kernel {name!r} out: it was launched without being traced"
+        if note not in getattr(error, "__notes__", ()):  # a tuner's launch comes by here twice
+            add_note(error, note)
+        raise
+
+
 def _traced(
     wrapped: Callable[..., Any],
     kernel: Any,
@@ -349,7 +361,7 @@ def _traced(
     held = hold(_accepting(scopes, kernel))
     try:
         if not held:
-            return original()
+            return _left_out(kernel, original)
         foreign.note_traced_launch()
         words = dict(kwargs)
         grid = words.pop("grid", None)

@@ -114,7 +114,9 @@ def _to_text(content: Any, width: int, color: bool) -> str:
 def _headline(launches: Sequence[Launch], findings: Sequence[Finding]) -> Text:
     kernels = Counter(launch.kernel_name for launch in launches)
     names = ", ".join(name if count == 1 else f"{name} (x{count})" for name, count in kernels.items())
-    unseen = bool(launches) and not any(launch.records for launch in launches) and not findings
+    if not launches and not findings:
+        return Text("tritontrace: no launch was traced")
+    unseen = not any(launch.records for launch in launches) and not findings
     what = "no client looked for anything" if unseen else "no findings" if not findings else _count(len(findings), "finding")
     line = f"tritontrace: {what} in {_count(len(launches), 'traced launch', 'traced launches')}"
     plain = unseen or any(map(_in_part, launches))
