@@ -336,7 +336,7 @@ def _accepting(scopes: tuple[Scope, ...], kernel: object) -> tuple[Scope, ...]:
 
 
 def _left_out(kernel: Any, original: Callable[[], Any]) -> Any:
-    """A launch that ``kernels=`` of every session leaves out; where it fails, without a GPU, it must not seem to be a traced one."""
+    """A launch that every session's ``kernels=`` leaves out; where it fails for want of a GPU, it must not seem a traced one."""
     try:
         return original()
     except Exception as error:
