@@ -65,7 +65,8 @@ class Launch:
     `ArgumentInfo` (tuples of tensors are flattened to ``"name.0"``, ``"name.1"``). `options` are the compile options
     (``num_warps`` ...) that the launch named. `config` is the chosen `triton.Config`'s keyword dictionary under an autotuner.
     `programs` are those that ran, where a session's ``programs=`` chose: sorted, without those that the grid does not have.
-    `completed` is True once every program, or each of these, has run to its end, `dry` if the launch was only analysed, nothing executed.
+    `completed` is True once every program, or each of these, has run to its end, `dry` if the launch was only analysed,
+    nothing executed.
     `error` is the exception that ended it, if any.
     `records` maps a client's name to what its `finalize` returned.
     """
