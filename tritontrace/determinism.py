@@ -67,12 +67,17 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Determinism:
-    """What `check_determinism` found: `differences` is empty where every order in `orders` gave the same."""
+    """What `check_determinism` found: `differences` is empty where every order in `orders` gave the same.
+
+    `in_lockstep` is False where the Python engine ran the launches: it runs one program after another in each order, so that
+    an update that programs running together would lose is not seen.
+    """
 
     orders: tuple[Order, ...]
     differences: tuple[Difference, ...] = ()
     launches: int = 0
     compared: tuple[str, ...] = ()
+    in_lockstep: bool = True
 
     @property
     def deterministic(self) -> bool:
@@ -89,6 +94,7 @@ class Determinism:
             "orders": [str(order) for order in self.orders],
             "launches": self.launches,
             "compared": list(self.compared),
+            "in_lockstep": self.in_lockstep,
             "differences": [difference.to_dict() for difference in self.differences],
         }
 
@@ -96,7 +102,13 @@ class Determinism:
         """The result as text."""
         tried = f"{len(self.orders)} orders of programs ({'; '.join(map(str, self.orders))})"
         if self.deterministic:
-            return f"deterministic: {', '.join(self.compared) or 'nothing'} came out the same in {tried}\n"
+            text = f"deterministic: {', '.join(self.compared) or 'nothing'} came out the same in {tried}\n"
+            if not self.in_lockstep:
+                text += (
+                    "in the Python engine, which runs one program after another: updates that programs lose by running together "
+                    "show with engine='ir', and to the race detector\n"
+                )
+            return text
         lines = [f"not deterministic, in {tried}:", *(f"  {difference}" for difference in self.differences)]
         return "\n".join(lines) + "\n"
 
@@ -149,7 +161,7 @@ def check_determinism(
         difference = _first_difference(name, runs)
         if difference is not None:
             found.append(difference)
-    return Determinism(tuple(chosen), tuple(found), runs[0].launches, tuple(runs[0].outputs))
+    return Determinism(tuple(chosen), tuple(found), runs[0].launches, tuple(runs[0].outputs), all(run.in_lockstep for run in runs))
 
 
 def _order(order: Any) -> Order:
@@ -193,6 +205,7 @@ class _Run:
     outputs: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     launches: int = 0
     largest: int = 1
+    in_lockstep: bool = True
 
 
 def _run(
@@ -225,6 +238,7 @@ def _run(
         for name, array in keeper.contents(given):
             run.outputs[name] = array
         run.launches = len(opened.launches)
+        run.in_lockstep = not any(launch.engine == "python" for launch in opened.launches)
         run.largest = max((launch.n_programs for launch in opened.launches), default=1)
     except BaseException as error:
         add_note(error, f"check_determinism: this happened in order {order}")

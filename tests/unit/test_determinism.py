@@ -136,3 +136,17 @@ def test_a_session_in_another_order_gives_the_same(order: object) -> None:
     with tritontrace.session(order=order):
         double[(7,)](x, out, 100, BLOCK=16)
     assert torch.equal(out, x * 2)
+
+
+@triton.jit
+def loses_updates(x, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(x + i, tl.load(x + i) + 1)
+
+
+@pytest.mark.parametrize("engine", ["ir", "python"])
+def test_a_result_of_the_python_engine_says_that_programs_ran_alone(engine: str) -> None:
+    found = check_determinism(loses_updates, torch.zeros(8), grid=(4,), B=8, session_options={"engine": engine})
+    assert found.in_lockstep is (engine == "ir") and found.to_dict()["in_lockstep"] is found.in_lockstep
+    assert found.deterministic is (engine == "python")
+    assert ("one program after another" in found.report()) is (engine == "python")
