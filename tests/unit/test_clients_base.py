@@ -398,3 +398,14 @@ def test_clients_are_told_apart_by_identity_and_not_written_to_or_kept():
     del clients, manager
     gc.collect()
     assert dead() is None
+
+
+def test_records_that_are_no_list_are_refused_by_name() -> None:
+    class Odd(Client):
+        name = "odd"
+
+        def finalize(self):
+            return 5
+
+    with pytest.raises(TypeError, match="'odd': finalize must return a list of records, not 5"):
+        ClientManager([Odd()], Launch("k")).finalize()

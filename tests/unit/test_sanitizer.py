@@ -65,6 +65,19 @@ def test_the_first_bad_element_the_last_good_one() -> None:
     assert finding.to_dict()["elements"] == [60, 61, 62, 63]
 
 
+@triton.jit
+def fill_kernel(dst, value, TILE: tl.constexpr):
+    tl.store(dst + tl.arange(0, TILE), value)
+
+
+def test_the_message_about_gaps_counts_what_was_hit() -> None:
+    wide = torch.zeros(16)
+    with tritontrace.session("sanitizer") as session:
+        fill_kernel[(1,)](wide[::2], 1.0, TILE=8)
+    (finding,) = session.findings
+    assert "4 elements from 1 to 7, in the gaps of a strided view, by program" in finding.message
+
+
 def test_masked_off_lanes_are_never_reported() -> None:
     x = torch.zeros(10)
     launch = launch_of(x=x)

@@ -195,6 +195,8 @@ class Member:
             return
         self.finalized = True
         records = self.call("finalize")
+        if records is not None and not isinstance(records, Iterable):
+            raise TypeError(f"client {self.name!r}: finalize must return a list of records, not {records!r}")
         kept = list(records) if records is not None else []
         self.launch.records.setdefault(self.name, []).extend(kept)
         for record in kept:

@@ -283,28 +283,31 @@ def _message(finding: Finding) -> str:
             f"out-of-bounds {finding.access} in {kernel}{where}: {span} is in no known memory, by {who}; "
             "name memory that the kernel reaches through stored pointers with session.register_memory"
         )
-    first, last = int(finding.elements[0]), int(finding.elements[-1])
-    which = f"element {first}" if first == last else f"elements {first} to {last}"
+    which = _which(finding.elements)
     far = []
     if details.get("bytes_before"):
         far.append(f"{details['bytes_before']} bytes before the start")
     if details.get("bytes_after"):
         far.append(f"{details['bytes_after']} bytes past the end")
-    if not far:
-        far.append("in the gaps of a strided view")
+    place = f"up to {' and '.join(far)}" if far else "in the gaps of a strided view"
     wrapped = details.get("wrapped")
     if wrapped is not None:
         who += f"; the offset wrapped at 32 bits, element {wrapped} was meant: make one factor tl.int64 before multiplying"
-    return (
-        f"out-of-bounds {finding.access} of {finding.tensor!r} in {kernel}{where}: {which}, up to {' and '.join(far)}, by {who}"
-    )
+    return f"out-of-bounds {finding.access} of {finding.tensor!r} in {kernel}{where}: {which}, {place}, by {who}"
+
+
+def _which(elements: Int64s) -> str:
+    """Sorted indices in words: ``element 3``, ``elements 3 to 9``, ``4 elements from 3 to 9``."""
+    first, last = int(elements[0]), int(elements[-1])
+    if first == last:
+        return f"element {first}"
+    return f"elements {first} to {last}" if last - first + 1 == len(elements) else f"{len(elements)} elements from {first} to {last}"
 
 
 def _unwritten(finding: Finding, kernel: str, where: str, who: str) -> str:
     what = f"of {finding.tensor!r} " if finding.tensor is not None else ""
     if len(finding.elements):
-        first, last = int(finding.elements[0]), int(finding.elements[-1])
-        which = f"element {first}" if first == last else f"elements {first} to {last}"
+        which = _which(finding.elements)
     else:
         which = f"address {finding.details['first_address']:#x}"
     verb = "adds to" if finding.access == "atomic" else "reads"
