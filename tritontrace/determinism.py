@@ -161,7 +161,8 @@ def check_determinism(
         difference = _first_difference(name, runs)
         if difference is not None:
             found.append(difference)
-    return Determinism(tuple(chosen), tuple(found), runs[0].launches, tuple(runs[0].outputs), all(run.in_lockstep for run in runs))
+    in_lockstep = all(run.in_lockstep for run in runs)
+    return Determinism(tuple(chosen), tuple(found), runs[0].launches, tuple(runs[0].outputs), in_lockstep)
 
 
 def _order(order: Any) -> Order:

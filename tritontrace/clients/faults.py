@@ -301,7 +301,8 @@ def _which(elements: Int64s) -> str:
     first, last = int(elements[0]), int(elements[-1])
     if first == last:
         return f"element {first}"
-    return f"elements {first} to {last}" if last - first + 1 == len(elements) else f"{len(elements)} elements from {first} to {last}"
+    whole = last - first + 1 == len(elements)
+    return f"elements {first} to {last}" if whole else f"{len(elements)} elements from {first} to {last}"
 
 
 def _unwritten(finding: Finding, kernel: str, where: str, who: str) -> str:
