@@ -18,6 +18,7 @@ from triton.runtime import interpreter
 import tests.language.recorder  # noqa: F401 - looks into triton.language at import
 import tritontrace.engines.ir.frontend
 import tritontrace.engines.python.engine  # noqa: F401 - taken before the interpreter runs
+from tests.language.harness import installed
 
 
 class PoisonError(Exception):
@@ -49,4 +50,5 @@ def poison() -> int:
 
 
 def pytest_configure(config: Any) -> None:
+    installed()  # the public names are Triton's own, and not what has taken their place
     poison()
