@@ -7,6 +7,7 @@ its identity; entries of objects that may die go with them.
 from __future__ import annotations
 
 import builtins
+import collections
 import functools
 import types
 import weakref
@@ -17,17 +18,19 @@ import triton.language as tl
 
 from tritontrace.engines.ir.tree import Type
 from tritontrace.engines.python.handles import Handle
-from tritontrace.engines.python.loops import LoopRange, StaticRange
+from tritontrace.engines.python.loops import LoopRange, StaticRange, python_range
 from tritontrace.engines.python.state import current
 from tritontrace.engines.python.values import TracedTensor, adopt, injected, takes_semantic
 from tritontrace.errors import UnsupportedOpError
 from tritontrace.kernels import compat, originals, private
 
-__all__ = ["Generator", "bind", "device_assert", "get", "member"]
+__all__ = ["Generator", "bind", "device_assert", "get", "member", "plain"]
 
 _constexpr: Any = compat.constexpr
 _core: Any = private.module(tl.core)
 _BOUND: dict[int, tuple[Any, Any]] = {}
+_PYTHONS = (list, dict, set, frozenset, str, tuple, collections.deque)
+"""Whose methods know nothing of Triton: a constant that is looked up or appended is what it holds."""
 
 
 class Generator:
@@ -40,6 +43,14 @@ class Generator:
         if isinstance(result, tuple):
             return tuple(current().semantic.to_tensor(r) for r in result)
         return result
+
+
+def plain(value: Any) -> Any:
+    """What Python's own containers get: of a compile-time constant, and of those in a tuple, what it holds."""
+    kind = type(value)
+    if kind is tuple:
+        return tuple(map(plain, value))
+    return value.value if kind is _constexpr else value
 
 
 def bind(function: Any) -> Any:
@@ -63,6 +74,8 @@ def member(owner: Any, name: str) -> Any:
     if isinstance(owner, _core.base_value) and compat.is_function(compat.unwrap(function)) and not isinstance(owner, type):
         inner = bind(function)
         return lambda *args, **kwargs: inner(owner, *args, **kwargs)
+    if type(function) is types.BuiltinFunctionType and isinstance(owner, _PYTHONS):
+        return lambda *args, **kwargs: function(*map(plain, args), **kwargs)
     return bind(function)
 
 
@@ -304,7 +317,7 @@ _device_print = injected(_core.device_print)
 device_assert = injected(_core.device_assert)
 _SPECIAL: dict[int, Any] = {
     id(_CURRENT_TARGET): _current_target,
-    id(builtins.range): LoopRange,
+    id(builtins.range): python_range,
     id(builtins.print): _print,
     id(builtins.min): _or_tensors("builtin_min", builtins.min),
     id(builtins.max): _or_tensors("builtin_max", builtins.max),

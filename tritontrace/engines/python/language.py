@@ -15,9 +15,9 @@ import triton.language as tl
 from tritontrace import events
 from tritontrace.engines.ir.shadows import note_global
 from tritontrace.engines.python import binding, loops
-from tritontrace.engines.python.rewriting import is_constexpr
 from tritontrace.engines.python.sites import original_of
 from tritontrace.engines.python.state import current
+from tritontrace.engines.python.targets import OPERATORS, is_constexpr
 from tritontrace.engines.python.values import TracedTensor
 from tritontrace.kernels import compat
 from tritontrace.kernels.compiler_errors import PLAIN
@@ -46,6 +46,37 @@ def _binary(function: Any) -> Any:
     return staticmethod(apply)
 
 
+_SEQUENCES = frozenset({str, bytes, list, tuple})
+
+
+def _times(a: Any, b: Any) -> Any:
+    """``*``; a sequence of the user's is repeated as often as a scalar says."""
+    if type(b) is TracedTensor and type(a) in _SEQUENCES:
+        return a * b.__index__()
+    if type(a) is TracedTensor and type(b) in _SEQUENCES:
+        return a.__index__() * b
+    return a * b
+
+
+_NUMBERS = frozenset({TracedTensor, _constexpr, bool, int, float, str, tuple, _tuple})
+
+
+def _augmented(name: str, lists: bool) -> Any:
+    """``a += b`` (`name` is the operator's): in place where Python would, but numbers and, if `lists`, lists make new ones."""
+    in_place = getattr(operator, f"i{name.rstrip('_')}")
+
+    def apply(a: Any, b: Any) -> Any:
+        kind = type(a)
+        if kind is list and lists and name == "add":
+            return LANGUAGE.assign_new([*a, *b])
+        if kind in _NUMBERS or (kind is list and lists):
+            made = getattr(LANGUAGE, name)(a, b)
+            return made if type(made) is TracedTensor else LANGUAGE.assign_new(made) if lists else LANGUAGE.keep(made)
+        return in_place(a, list(map(binding.plain, b)) if type(b) is list else _plain(b))
+
+    return staticmethod(apply)
+
+
 class Language:
     """The helper of rewritten code; it holds nothing, so that all launches share one."""
 
@@ -54,13 +85,19 @@ class Language:
     bind = staticmethod(binding.bind)
     member = staticmethod(binding.member)
     get = staticmethod(binding.get)
+    keep = staticmethod(binding.plain)
     iterate = staticmethod(loops.iterate)
     while_loop = staticmethod(loops.WhileLoop)
     plain = staticmethod(_plain)
 
+    @staticmethod
+    def loop(function: Any) -> Any:
+        """What is called in the head of a ``for``: there, ``range`` is Triton's."""
+        return loops.LoopRange if function is loops.python_range else function
+
     add = _binary(operator.add)
     sub = _binary(operator.sub)
-    mul = _binary(operator.mul)
+    mul = _binary(_times)
     truediv = _binary(operator.truediv)
     floordiv = _binary(operator.floordiv)
     mod = _binary(operator.mod)
@@ -126,11 +163,11 @@ class Language:
 
     @staticmethod
     def in_(a: Any, b: Any) -> Any:
-        return _plain(a) in _plain(b)
+        return _sought(a) in _plain(b)
 
     @staticmethod
     def not_in(a: Any, b: Any) -> Any:
-        return _plain(a) not in _plain(b)
+        return _sought(a) not in _plain(b)
 
     @staticmethod
     def chain(names: tuple[str, ...], *operands: Any) -> Any:
@@ -199,6 +236,41 @@ class Language:
         return value
 
     @staticmethod
+    def assign_new(value: Any) -> Any:
+        """As `assign`, of what an expression has just made: lists are tuples to the compiler."""
+        if type(value) is list:
+            value[:] = [LANGUAGE.assign(item) for item in value]
+            return value
+        return LANGUAGE.assign(value)
+
+    @staticmethod
+    def spread(value: Any, kept: tuple[Any, ...]) -> Any:
+        """What several targets get, `kept` being `Targets.kept` of each."""
+        if isinstance(value, (tuple, list, _tuple)) and len(value) == len(kept):
+            return [_placed(item, kind) for item, kind in zip(value, kept)]
+        return value
+
+    # -- keys --------------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def key(key: Any) -> Any:
+        """What Python looks `key` up by: the number that a scalar of the kernel or a compile-time constant holds."""
+        kind = type(key)
+        if kind is TracedTensor:
+            return key.number() if key.is_number() else key
+        if kind is tuple:
+            return tuple(map(LANGUAGE.key, key))
+        return key.value if kind is _constexpr else key
+
+    @staticmethod
+    def item(container: Any, key: Any) -> Any:
+        """``container[key]``."""
+        kind = type(container)
+        if kind is TracedTensor or (kind not in (_tuple, _constexpr) and isinstance(container, tl.core.base_value)):
+            return container[key]
+        return _plain(container)[LANGUAGE.key(key)]
+
+    @staticmethod
     def constant(value: Any) -> Any:
         """A constexpr parameter, or ``name: tl.constexpr = value``."""
         if type(value) is TracedTensor:
@@ -217,11 +289,23 @@ class Language:
 
     @staticmethod
     def check(condition: Any, message: Any) -> None:
-        """``assert``: tl.device_assert of tensors, Python's own of anything else."""
-        if isinstance(condition, TracedTensor):
-            binding.device_assert(condition, _plain(message))
-        elif not condition:
-            raise AssertionError(_plain(message))
+        """``assert``, which is tl.device_assert to the compiler, of constants too."""
+        if not isinstance(condition, (TracedTensor, _constexpr)):
+            condition = bool(condition)
+        binding.device_assert(condition, _plain(message))
+
+
+def _sought(value: Any) -> Any:
+    """What ``in`` looks for; what is found decides what the kernel does."""
+    if type(value) is TracedTensor and value.is_number():
+        current().builder.branch(value.handle)
+    return LANGUAGE.key(value)
+
+
+def _placed(value: Any, kept: Any) -> Any:
+    if isinstance(kept, tuple):
+        return LANGUAGE.spread(value, kept)
+    return LANGUAGE.keep(value) if kept else LANGUAGE.assign(value)
 
 
 def _declared(namespace: dict[str, Any], name: str) -> bool:
@@ -231,4 +315,7 @@ def _declared(namespace: dict[str, Any], name: str) -> bool:
     return (name in annotations and is_constexpr(annotations[name])) or bool(knobs.compilation.allow_non_constexpr_globals)
 
 
+for _name in OPERATORS.values():
+    setattr(Language, f"i{_name.rstrip('_')}", _augmented(_name, lists=True))
+    setattr(Language, f"i{_name.rstrip('_')}_kept", _augmented(_name, lists=False))
 LANGUAGE = Language()

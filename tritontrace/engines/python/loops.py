@@ -17,19 +17,32 @@ from tritontrace.engines.python.state import current
 from tritontrace.engines.python.values import TracedTensor
 from tritontrace.kernels import compat
 
-__all__ = ["LoopRange", "StaticRange", "WhileLoop", "iterate"]
+__all__ = ["LoopRange", "StaticRange", "WhileLoop", "iterate", "python_range"]
 
 _constexpr: Any = compat.constexpr
 
 
+def python_range(*bounds: Any) -> range:
+    """``range(...)`` anywhere but in the head of a ``for``: Python's own, of the numbers that scalars of the kernel hold."""
+    builder = current().builder
+    for bound in bounds:
+        if type(bound) is TracedTensor:
+            builder.branch(bound.handle)
+    return range(*[bound.value if isinstance(bound, _constexpr) else bound for bound in bounds])
+
+
 class LoopRange:
-    """``range(...)`` or ``tl.range(...)`` in a kernel: a run-time loop, whatever is known of its bounds."""
+    """``for i in range(...)`` or ``tl.range(...)`` in a kernel: a run-time loop, whatever is known of its bounds."""
 
     def __init__(self, first: Any, second: Any = None, step: Any = None, **options: Any) -> None:
         self.lower: Any
         self.upper: Any
         self.lower, self.upper = (0, first) if second is None else (first, second)
         self.step = 1 if step is None else step
+
+    def __iter__(self) -> Iterator[int]:
+        """For what is no ``for`` statement."""
+        return iter(python_range(self.lower, self.upper, self.step))
 
 
 class StaticRange:
@@ -74,6 +87,9 @@ def iterate(source: Any, carried: tuple[str, ...]) -> Any:
         return _counted(source, _Carried(carried) if carried else None)
     if isinstance(source, _constexpr):
         source = source.value
+    if type(source) is range and all(-(2**63) <= bound < 2**63 for bound in (source.start, source.stop, source.step)):
+        # ``r = range(n)``, ``for i in r``: Triton's compiler has no word for it, and it means what the short form means.
+        return iterate(LoopRange(source.start, source.stop, source.step), carried)
     return iter(source)
 
 

@@ -20,33 +20,18 @@ from typing import Any
 import triton
 
 from tritontrace.engines.python.sites import CodeInfo, register
+from tritontrace.engines.python.targets import HELPER, OPERATORS, Targets, at, is_constexpr
 from tritontrace.errors import UnsupportedOpError
 from tritontrace.forking import fork_safe
 from tritontrace.kernels import compat
 from tritontrace.kernels.weak import WeakIdentityMap
 from tritontrace.parsing import undisturbed
 
-__all__ = ["HELPER", "PROGRAM", "rewritten"]
+__all__ = ["PROGRAM", "rewritten"]
 
-HELPER = "__tt"
 PROGRAM = "__program__"
 """The local variable of every rewritten function that holds the ids of the running program."""
 
-_OPERATORS = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.Div: "truediv",
-    ast.FloorDiv: "floordiv",
-    ast.Mod: "mod",
-    ast.Pow: "pow",
-    ast.LShift: "lshift",
-    ast.RShift: "rshift",
-    ast.BitAnd: "and_",
-    ast.BitOr: "or_",
-    ast.BitXor: "xor",
-    ast.MatMult: "matmul",
-}
 _COMPARISONS = {
     ast.Eq: "eq",
     ast.NotEq: "ne",
@@ -65,43 +50,21 @@ _REWRITTEN: WeakIdentityMap[dict[tuple[str, bool], Any]] = WeakIdentityMap()
 _TRITON = os.path.dirname(triton.__file__) + os.sep
 
 
-def is_constexpr(annotation: Any) -> bool:
-    """Whether a parameter's annotation, given as text too, says that it is a compile-time constant."""
-    if isinstance(annotation, str):
-        return "constexpr" in annotation
-    return "constexpr" in getattr(annotation, "__name__", str(annotation))
-
-
-class _Rewriter(ast.NodeTransformer):
+class _Rewriter(Targets):
     """`outer`: the names that the function does not bind itself; `modules`: those of them that are modules now.
 
     With `lines` every statement tells that it is executed, and an ``if`` without an ``else`` that it is passed by.
     """
 
     def __init__(self, outer: frozenset[str] = frozenset(), modules: frozenset[str] = frozenset(), lines: bool = False) -> None:
+        super().__init__()
         self.lines = lines
         self.outer = outer
         self.modules = modules
         self.ignored: set[tuple[int, int]] = set()
-        self.temporaries = 0
         self.nested = 0
-        self.variables: dict[tuple[int, int], str] = {}
 
     # -- helpers -------------------------------------------------------------------------------------------------------
-
-    def call(self, node: ast.AST, name: str, *args: ast.expr) -> ast.expr:
-        where: Any = node
-        helper = ast.copy_location(ast.Name(HELPER, ast.Load()), where)
-        function = ast.copy_location(ast.Attribute(helper, name, ast.Load()), where)
-        # Of a method call whose name ends on another line than it begins, CPython reports the end.
-        for part in (helper, function):
-            part.end_lineno, part.end_col_offset = part.lineno, part.col_offset
-        return ast.copy_location(ast.Call(function, list(args), []), where)
-
-    def assigned(self, target: ast.expr, value: ast.expr) -> ast.expr:
-        if isinstance(target, ast.Name):
-            self.variables[(value.lineno, value.col_offset)] = target.id
-        return self.call(value, "assign", self.visit(value))
 
     def statements(self, body: list[Any]) -> list[Any]:
         """Visits each; one may become several."""
@@ -121,7 +84,7 @@ class _Rewriter(ast.NodeTransformer):
         return [mark, *(made if isinstance(made, list) else [made])]
 
     def mark(self, node: ast.stmt, taken: bool) -> ast.stmt:
-        line, way = _at(ast.Constant(node.lineno), node), _at(ast.Constant(taken), node)
+        line, way = at(ast.Constant(node.lineno), node), at(ast.Constant(taken), node)
         return ast.copy_location(ast.Expr(self.call(node, "executed", line, way)), node)
 
     def visit_If(self, node: ast.If) -> Any:
@@ -131,37 +94,10 @@ class _Rewriter(ast.NodeTransformer):
             node.orelse = passed
         return node
 
-    def visit_Assign(self, node: ast.Assign) -> Any:
-        node.value = self.assigned(node.targets[0], node.value)
-        node.targets = [self.visit(target) for target in node.targets]
-        return node
-
     def visit_Expr(self, node: ast.Expr) -> Any:
         if isinstance(node.value, ast.Call):
             self.ignored.add((node.value.lineno, node.value.col_offset))
         node.value = self.visit(node.value)
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
-        if node.value is None:
-            return node
-        if is_constexpr(ast.unparse(node.annotation)):
-            value = self.call(node.value, "constant", self.visit(node.value))
-        else:
-            value = self.assigned(node.target, node.value)
-        return ast.copy_location(ast.Assign([self.visit(node.target)], value), node)
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
-        # The target is read and stored, so it needs two nodes.
-        read = ast.parse(ast.unparse(node.target), mode="eval").body
-        for part in ast.walk(read):
-            ast.copy_location(part, node.target)
-        total = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
-        value = self.call(node, "assign", self.visit(total))
-        return ast.copy_location(ast.Assign([self.visit(node.target)], value), node)
-
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:
-        node.value = self.call(node.value, "assign", self.visit(node.value))
         return node
 
     def visit_Assert(self, node: ast.Assert) -> Any:
@@ -175,10 +111,14 @@ class _Rewriter(ast.NodeTransformer):
             calls = any(isinstance(part, ast.Call) for argument in given.args for part in ast.walk(argument))
             if calls and len(given.args) == 1 and "range" not in self.outer:
                 # Triton's compiler visits the one argument of a range twice: what it loads is loaded twice.
-                given.args.insert(0, _at(ast.Constant(0), given.args[0]))
+                given.args.insert(0, at(ast.Constant(0), given.args[0]))
                 given.args[1] = self.call(given.args[1], "second", copy.deepcopy(given.args[1]), given.args[1])
-        carried = _at(_names(_assigned_in(node)), node.iter)
-        node.iter = self.call(node.iter, "iterate", self.visit(node.iter), carried)
+        carried = at(_names(_assigned_in(node)), node.iter)
+        source = self.visit(node.iter)
+        if isinstance(given, ast.Call) and isinstance(source, ast.Call):
+            source.func = self.call(source.func, "loop", source.func)
+        node.target = self.visit(node.target)
+        node.iter = self.call(node.iter, "iterate", source, carried)
         node.body = self.statements(node.body)
         node.orelse = self.statements(node.orelse)
         return node
@@ -186,14 +126,14 @@ class _Rewriter(ast.NodeTransformer):
     def visit_While(self, node: ast.While) -> Any:
         self.temporaries += 1
         name = f"{HELPER}_loop{self.temporaries}"
-        start = ast.copy_location(ast.Assign([_at(ast.Name(name, ast.Store()), node)], self.call(node, "while_loop")), node)
-        carried = _at(_names(_assigned_in(node)), node)
-        again = _at(ast.Attribute(_at(ast.Name(name, ast.Load()), node), "again", ast.Load()), node)
+        start = ast.copy_location(ast.Assign([at(ast.Name(name, ast.Store()), node)], self.call(node, "while_loop")), node)
+        carried = at(_names(_assigned_in(node)), node)
+        again = at(ast.Attribute(at(ast.Name(name, ast.Load()), node), "again", ast.Load()), node)
         node.test = ast.copy_location(ast.Call(again, [self.visit(node.test), carried], []), node.test)
         node.body = self.statements(node.body)
         node.orelse = self.statements(node.orelse)
-        leave = _at(ast.Attribute(_at(ast.Name(name, ast.Load()), node), "leave", ast.Load()), node)
-        end = ast.copy_location(ast.Expr(_at(ast.Call(leave, [], []), node)), node)
+        leave = at(ast.Attribute(at(ast.Name(name, ast.Load()), node), "leave", ast.Load()), node)
+        end = ast.copy_location(ast.Expr(at(ast.Call(leave, [], []), node)), node)
         return [start, node, end]
 
     def _inside(self, node: Any) -> Any:
@@ -212,7 +152,7 @@ class _Rewriter(ast.NodeTransformer):
         node.keywords = [self.visit(keyword) for keyword in node.keywords]
         if isinstance(function, ast.Attribute):
             owner = self.owner(function.value)
-            node.func = self.call(function, "member", owner, _at(ast.Constant(function.attr), function))
+            node.func = self.call(function, "member", owner, at(ast.Constant(function.attr), function))
         elif not isinstance(function, ast.Name):
             node.func = self.call(function, "bind", self.visit(function))
         elif function.id not in ("super", "locals", "vars", "dir", "eval"):
@@ -221,7 +161,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> Any:
         if isinstance(node.ctx, ast.Load) and node.id in self.outer:
-            return self.call(node, "outer", _at(ast.Constant(node.id), node), node)
+            return self.call(node, "outer", at(ast.Constant(node.id), node), node)
         return node
 
     def owner(self, node: ast.expr) -> ast.expr:
@@ -229,7 +169,7 @@ class _Rewriter(ast.NodeTransformer):
         return node if isinstance(node, ast.Name) and node.id in self.modules else self.visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
-        return self.call(node, _OPERATORS[type(node.op)], self.visit(node.left), self.visit(node.right))
+        return self.call(node, OPERATORS[type(node.op)], self.visit(node.left), self.visit(node.right))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         self.generic_visit(node)
@@ -239,8 +179,8 @@ class _Rewriter(ast.NodeTransformer):
         operands = [self.visit(node.left), *map(self.visit, node.comparators)]
         if len(operands) == 2:
             return self.call(node, _COMPARISONS[type(node.ops[0])], *operands)
-        names: list[ast.expr] = [_at(ast.Constant(_COMPARISONS[type(op)]), node) for op in node.ops]
-        return self.call(node, "chain", _at(ast.Tuple(names, ast.Load()), node), *operands)
+        names: list[ast.expr] = [at(ast.Constant(_COMPARISONS[type(op)]), node) for op in node.ops]
+        return self.call(node, "chain", at(ast.Tuple(names, ast.Load()), node), *operands)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         name = "and" if isinstance(node.op, ast.And) else "or"
@@ -252,27 +192,22 @@ class _Rewriter(ast.NodeTransformer):
                 later = ast.copy_location(ast.Lambda(nothing, value), following)
                 result = self.call(node, f"lazy_{name}", result, later)
                 continue
-            self.temporaries += 1
-            variable = f"{HELPER}_{self.temporaries}"
-            kept = _at(ast.NamedExpr(_at(ast.Name(variable, ast.Store()), node), result), node)
+            variable = self.temporary()
+            kept = at(ast.NamedExpr(at(ast.Name(variable, ast.Store()), node), result), node)
             decided = self.call(node, f"decides_{name}", kept)
-            both = self.call(node, f"both_{name}", _at(ast.Name(variable, ast.Load()), node), value)
-            result = ast.copy_location(ast.IfExp(decided, _at(ast.Name(variable, ast.Load()), node), both), node)
+            both = self.call(node, f"both_{name}", at(ast.Name(variable, ast.Load()), node), value)
+            result = ast.copy_location(ast.IfExp(decided, at(ast.Name(variable, ast.Load()), node), both), node)
         return result
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         node.value = self.owner(node.value)
         if isinstance(node.ctx, ast.Load):
-            return self.call(node, "get", node.value, _at(ast.Constant(node.attr), node))
+            return self.call(node, "get", node.value, at(ast.Constant(node.attr), node))
         return node
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
         node.value = self.call(node.value, "plain", self.visit(node.value))
         return node
-
-
-def _at(node: Any, where: ast.AST) -> Any:
-    return ast.copy_location(node, where)
 
 
 def _names(names: tuple[str, ...]) -> ast.expr:
@@ -339,6 +274,9 @@ def _rewrite(original: Any, text: str, first: int, indent: int, helper: Any, lin
     _prepare(definition)
     definition.name = f"{HELPER}_function"  # under its own name it would hide the one that a recursive call means
     rewriter = _Rewriter(*_outer_names(definition, original), lines)
+    for node in ast.walk(definition):
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            rewriter.outside.update(node.names)
     unread = _unread(definition)
     body = rewriter.statements(definition.body)
     documented = (
@@ -351,7 +289,7 @@ def _rewrite(original: Any, text: str, first: int, indent: int, helper: Any, lin
     arguments = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[])
     outer: Any = ast.FunctionDef(f"{HELPER}_outer", arguments, [definition], [], None)
     outer.type_params = []
-    module = ast.Module([_at(outer, definition)], [])
+    module = ast.Module([at(outer, definition)], [])
     ast.fix_missing_locations(module)
     compiled = compile(module, original.__code__.co_filename, "exec", dont_inherit=True)
     code: Any = _inner(_inner(compiled, f"{HELPER}_outer"), definition.name).replace(co_name=original.__name__)
@@ -376,8 +314,8 @@ def _prepare(definition: ast.FunctionDef) -> None:
     definition.decorator_list = []
     definition.returns = None
     arguments = definition.args
-    arguments.defaults = [_at(ast.Constant(None), default) for default in arguments.defaults]
-    arguments.kw_defaults = [default and _at(ast.Constant(None), default) for default in arguments.kw_defaults]
+    arguments.defaults = [at(ast.Constant(None), default) for default in arguments.defaults]
+    arguments.kw_defaults = [default and at(ast.Constant(None), default) for default in arguments.kw_defaults]
 
 
 def _outer_names(definition: ast.FunctionDef, original: Any) -> tuple[frozenset[str], frozenset[str]]:
@@ -412,7 +350,7 @@ def _prologue(definition: ast.FunctionDef, original: Any, rewriter: _Rewriter) -
     """What a call does to its arguments in Triton: numbers and constexpr parameters become compile-time constants."""
     annotations = getattr(original, "__annotations__", {})
     statements: list[ast.stmt] = []
-    program = _at(ast.Attribute(_at(ast.Name(HELPER, ast.Load()), definition), "program", ast.Load()), definition)
+    program = at(ast.Attribute(at(ast.Name(HELPER, ast.Load()), definition), "program", ast.Load()), definition)
     statements.append(ast.Assign([ast.Name(PROGRAM, ast.Store())], program))
     given = definition.args
     for argument in [*given.posonlyargs, *given.args, *given.kwonlyargs]:

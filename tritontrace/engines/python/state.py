@@ -39,5 +39,7 @@ def current() -> State:
     """The running launch; `RuntimeError` where there is none (a value that was kept after its launch)."""
     state = CURRENT.get(None)
     if state is None:
-        raise RuntimeError("a value of a traced kernel was used outside the launch that it belongs to")
+        raise RuntimeError(
+            "a value of a traced kernel computes only in a launch; print it, compare it, or keep int(x), float(x) or x.numpy()"
+        )
     return state

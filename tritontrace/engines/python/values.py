@@ -18,6 +18,7 @@ from triton.language import semantic as _semantic
 from typing_extensions import override
 
 import tritontrace
+from tritontrace.engines.python import interop
 from tritontrace.engines.python.handles import Handle, full
 from tritontrace.engines.python.state import CURRENT, current
 from tritontrace.kernels import compat, private
@@ -58,15 +59,18 @@ def takes_semantic(function: Any) -> bool:
 def injected(function: Any) -> Any:
     """`function` as a kernel calls it: with the launch's ``_semantic`` (and ``_generator`` if it takes one)."""
     generator = "_generator" in parameters(function)
+    name = getattr(function, "__name__", "builtin")
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        state = current()
+        state = CURRENT.get(None)
+        if state is None:
+            return interop.compared(name, *args) if name in interop.COMPARISONS else current()
         kwargs["_semantic"] = state.semantic
         if generator:
             kwargs["_generator"] = state.generator
         return adopt(function(*args, **kwargs))
 
-    call.__name__ = getattr(function, "__name__", "builtin")
+    call.__name__ = name
     call.__wrapped__ = function  # type: ignore[attr-defined]  # as functools.wraps does
     return call
 
@@ -95,8 +99,23 @@ class TracedTensor(_Private):  # type: ignore[misc]  # made at run time
             _SCALARS[type] = {name: value for name, value in vars(self).items() if name != "handle"}
 
     def numpy(self) -> Any:
-        """The numbers as an array of the block's shape (16- and 8-bit floats as float32, pointers as byte addresses)."""
-        return np.array(full(self.handle))
+        """A copy of the numbers as an array of the block's shape (16- and 8-bit floats as float32, pointers as addresses)."""
+        return np.array(self._numbers())
+
+    def _numbers(self) -> Any:
+        numbers = np.asarray(full(self.handle))
+        if (self.dtype.is_int_unsigned() and numbers.dtype.kind == "i") or self.dtype.is_ptr():
+            return numbers.view(f"u{numbers.itemsize}")  # a handle's integers have no sign
+        return numbers
+
+    def is_number(self) -> bool:
+        """True for a scalar (or pointer)."""
+        return not self.type.is_block() and isinstance(self.handle.value, np.ndarray)
+
+    def number(self) -> Any:
+        """What a scalar holds, as Python's number; a pointer is an address."""
+        self._scalar()
+        return self._numbers().item()
 
     def _scalar(self) -> Any:
         value = self.handle.value
@@ -120,13 +139,13 @@ class TracedTensor(_Private):  # type: ignore[misc]  # made at run time
     def __index__(self) -> int:
         if not self.dtype.is_int():
             raise TypeError(f"{self.dtype} is no integer")
-        return int(self._scalar())
+        return int(self.number() if self.is_number() else self._scalar())
 
     def __int__(self) -> int:
-        return int(self._scalar())
+        return int(self.number() if self.is_number() else self._scalar())
 
     def __float__(self) -> float:
-        return float(self._scalar())
+        return float(self.number() if self.is_number() else self._scalar())
 
     @override
     def __repr__(self) -> str:
@@ -135,10 +154,53 @@ class TracedTensor(_Private):  # type: ignore[misc]  # made at run time
         name = f"{self.dtype}[{', '.join(map(str, self.type.shape))}]" if self.type.is_block() else str(self.dtype)
         if not isinstance(self.handle.value, np.ndarray):
             return f"<{name}>"
-        return f"{name} {np.array2string(np.asarray(full(self.handle)), threshold=64, edgeitems=3)}"
+        return f"{name} {np.array2string(self._numbers(), threshold=64, edgeitems=3)}"
 
     __str__ = __repr__
-    __hash__ = object.__hash__
+
+    def __hash__(self) -> int:
+        if self.is_number():
+            return hash(self.number())
+        raise TypeError("unhashable: a block is no key; take numbers, as tuple(x.numpy().ravel().tolist()), or id(x)")
+
+    def __format__(self, form: str) -> str:
+        if not form:
+            return str(self)
+        if self.is_number():
+            return format(self.number(), form)
+        numbers = np.array2string(self._numbers(), threshold=64, edgeitems=3, formatter={"all": lambda one: format(one, form)})
+        return f"{self.dtype}[{', '.join(map(str, self.type.shape))}] {numbers}"
+
+    def __round__(self, digits: Any = None) -> Any:
+        return round(self.number() if self.is_number() else self._scalar(), digits)
+
+    def __abs__(self) -> Any:
+        return _absolute(self)
+
+    def __pow__(self, other: Any) -> Any:
+        raise TypeError(_NO_POWERS)
+
+    __rpow__ = __pow__
+
+    def __getitem__(self, index: Any) -> Any:
+        if index is None or isinstance(index, _INDICES):
+            return _indexed(self, index)
+        shown = f"constexpr[{index}]" if isinstance(index, int) else index
+        raise ValueError(f"unsupported tensor index: {shown}; x.numpy() has numbers and parts of a block")
+
+    def __iter__(self) -> Any:
+        raise TypeError("unsupported tensor index: nothing iterates over a block; x.numpy() has its numbers")
+
+    # -- numpy: its functions give arrays, its operators in a kernel what the kernel's give --------------------------------
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        return interop.computed(function, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return function(*interop.arrays(args), **interop.arrays(kwargs))
 
     def __contains__(self, item: Any) -> bool:
         raise TypeError("'in' is not defined for a block")
@@ -169,7 +231,19 @@ class Semantic(private.subclass(compat.require(_semantic, "TritonSemantic"))):  
             super().binary_op_sanitize_overflow_impl(lhs, rhs, binary_op)
 
     def to_tensor(self, x: Any, check_type: bool = True) -> Any:
-        return adopt(super().to_tensor(adopt(x), check_type))
+        kind = type(x)
+        if kind is TracedTensor:
+            return x
+        if kind not in _KNOWN:
+            x = adopt(_given(x))
+        return adopt(super().to_tensor(x, check_type))
+
+    def binary_op_type_checking_impl(self, lhs: Any, rhs: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(rhs) not in _KNOWN:
+            rhs = _given(rhs)
+        if type(lhs) not in _KNOWN:
+            lhs = _given(lhs)
+        return _checked_types(self, lhs, rhs, *args, **kwargs)
 
     def reduction(self, inputs: Any, axis: Any, region_builder_fn: Any) -> Any:
         from tritontrace.engines.python import folds
@@ -228,6 +302,25 @@ def _same(a: Any, b: Any) -> bool:
     return bool(full(a.handle).tobytes() == full(b.handle).tobytes())
 
 
+_checked_types: Any = Semantic.__mro__[1].binary_op_type_checking_impl
+_KNOWN = frozenset({TracedTensor, int, float, bool, compat.constexpr})
+
+
+def _given(value: Any) -> Any:
+    """A value of numpy's as the kernel's: one number as Python's, an array as a block."""
+    kind = type(value)
+    if isinstance(value, tl.core.base_value):
+        return value
+    if isinstance(value, (np.generic, np.ndarray)):
+        if not value.shape:
+            return value.item()
+        handle, dtype = interop.block(value)
+        return TracedTensor(handle, tl.block_type(dtype, list(value.shape)))
+    if hasattr(value, "data_ptr") and hasattr(value, "numpy"):
+        raise TypeError(f"{kind.__module__}.{kind.__qualname__} is no value of a kernel; t.numpy() is one, where its shape fits")
+    return value
+
+
 def _jit_member(function: Any) -> Any:
     def member(self: Any, *args: Any, **kwargs: Any) -> Any:
         from tritontrace.engines.python.binding import bind
@@ -264,3 +357,10 @@ def _add_members() -> None:
 
 
 _add_members()
+_indexed: Any = injected(_Private.__getitem__)
+_absolute: Any = injected(private.module(tl.core).abs) if hasattr(tl.core, "abs") else injected(private.module(tl.math).abs)
+_INDICES: Any = (tuple, slice, compat.constexpr, tl.tuple, tl.slice)
+_NO_POWERS = (
+    "Triton has no ** for values of a kernel, and a number bound to a name is one: "
+    "write x * x, tl.exp2(x), or name: tl.constexpr = 3"
+)
