@@ -303,3 +303,24 @@ def test_fault_16_trees_of_anything(tree: Any) -> None:
     with tritontrace.session(clients=["sanitizer"]) as session:
         total_of[(1,)](filled(tree), 2.0, out)
     assert out.item() == size_of(tree) and session.findings == []
+
+
+@triton.jit
+def longest_of(AXES: tl.constexpr):
+    return len(AXES)
+
+
+@triton.jit
+def reads_a_constant_tuple(out_ptr, AXES: tl.constexpr):
+    for i in tl.static_range(len(AXES)):
+        tl.store(out_ptr + i, AXES[i])
+    tl.store(out_ptr + len(AXES), longest_of(AXES))
+    block: tl.constexpr = (AXES[0], 4)
+    tl.store(out_ptr + 4 + tl.arange(0, 4), tl.sum(tl.full(block, 1.0, tl.float32), axis=0))
+
+
+def test_a_tuple_as_a_compile_time_argument() -> None:
+    out = torch.zeros(8)
+    with tritontrace.session():
+        reads_a_constant_tuple[(1,)](out, AXES=(2, 8, 5))
+    assert out.tolist() == [2, 8, 5, 3, 2, 2, 2, 2]

@@ -302,3 +302,19 @@ def test_what_a_descriptor_leaves_out_is_not_stored() -> None:
     session = run(beyond_the_edge, (1,), x, torch.zeros(4), 2, client=Numerics(shadow=True), BLOCK=8)
     (record,) = session.launches[0].records["numerics"]
     assert (record.count, record.disagreeing) == (2, 0)
+
+
+@triton.jit
+def quotients_to_rows(x_ptr, out_ptr, rows, TILE: tl.constexpr, COLUMNS: tl.constexpr):
+    i = tl.arange(0, TILE)
+    x = tl.load(x_ptr + i[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :])
+    out = tl.make_tensor_descriptor(out_ptr, [rows, COLUMNS], [COLUMNS, 1], [1, COLUMNS])
+    out.scatter(1 / x, i, 0)
+
+
+def test_rows_that_a_scatter_drops_are_not_stored() -> None:
+    x, out = torch.ones(16, 8), torch.zeros(16, 8)
+    x[12] = 0
+    assert run(quotients_to_rows, (1,), x, out, 12, TILE=16, COLUMNS=8).findings == []
+    found = run(quotients_to_rows, (1,), x, out, 13, TILE=16, COLUMNS=8).findings
+    assert [finding.kind for finding in found] == ["non_finite"]

@@ -13,6 +13,7 @@ import triton.language as tl
 import tritontrace
 from tests.refusals import default_engine
 from tritontrace import Sanitizer
+from tritontrace.kernels import capabilities
 
 
 def run(kernel: Any, grid: tuple[int, ...], *args: Any, dry: bool = False, **kwargs: Any) -> list[tritontrace.Finding]:
@@ -366,3 +367,68 @@ def test_the_use_is_where_the_lanes_meet_others(dry: bool) -> None:
     # A lane that gets there by itself does that at the store.
     (finding,) = run(sums_kernel, (1,), torch.ones(64), torch.zeros(64), 20, TILE=32, dry=dry)
     assert finding.use is not None and finding.use.line == line(sums_kernel, "use")
+
+
+@triton.jit
+def edge_tile_kernel(x, out, rows, loaded, COLUMNS: tl.constexpr, TILE: tl.constexpr):
+    place = tl.make_tensor_descriptor(out, shape=[rows, COLUMNS], strides=[COLUMNS, 1], block_shape=[TILE, COLUMNS])
+    first = tl.program_id(0) * TILE
+    at = first + tl.arange(0, TILE)[:, None]
+    a = tl.load(x + at * COLUMNS + tl.arange(0, COLUMNS)[None, :], mask=at < loaded)
+    place.store([first, 0], a * 2)
+
+
+@triton.jit
+def added_edge_tile_kernel(x, out, rows, loaded, COLUMNS: tl.constexpr, TILE: tl.constexpr):
+    place = tl.make_tensor_descriptor(out, shape=[rows, COLUMNS], strides=[COLUMNS, 1], block_shape=[TILE, COLUMNS])
+    first = tl.program_id(0) * TILE
+    at = first + tl.arange(0, TILE)[:, None]
+    a = tl.load(x + at * COLUMNS + tl.arange(0, COLUMNS)[None, :], mask=at < loaded)
+    place.atomic_add([first, 0], a)
+
+
+@pytest.mark.parametrize("dry", [False, True])
+@pytest.mark.parametrize("kernel", [edge_tile_kernel, added_edge_tile_kernel], ids=["store", "reduce"])
+def test_what_a_descriptor_leaves_out_of_its_tensor_is_not_stored(kernel: Any, dry: bool) -> None:
+    def launch(rows: int, loaded: int) -> list[tritontrace.Finding]:
+        x, out = torch.ones(64, 8), torch.zeros(64, 8)
+        return run(kernel, (4,), x, out, rows, loaded, dry=dry, COLUMNS=8, TILE=16)
+
+    assert launch(64, 64) == launch(50, 50) == launch(50, 60) == []
+    (finding,) = launch(50, 49)
+    assert said(finding)[1:] == ("value", [3], list(range(8, 16)))
+
+
+@triton.jit
+def scattered_rows_kernel(x, rows_ptr, out, rows, loaded, COLUMNS: tl.constexpr, TILE: tl.constexpr):
+    place = tl.make_tensor_descriptor(out, shape=[rows, COLUMNS], strides=[COLUMNS, 1], block_shape=[1, COLUMNS])
+    at = tl.arange(0, TILE)
+    a = tl.load(x + at[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :], mask=at[:, None] < loaded)
+    place.scatter(a, tl.load(rows_ptr + at), 0)
+
+
+def test_rows_that_a_scatter_drops_are_not_stored() -> None:
+    x, out = torch.ones(16, 8), torch.zeros(16, 8)
+    assert run(scattered_rows_kernel, (1,), x, torch.arange(16).int(), out, 12, 12, COLUMNS=8, TILE=16) == []
+    (finding,) = run(scattered_rows_kernel, (1,), x, torch.arange(16).int(), out, 13, 12, COLUMNS=8, TILE=16)
+    assert said(finding)[1:] == ("value", [0], list(range(96, 104)))
+
+
+@pytest.mark.skipif(not capabilities.block_pointers(), reason="this Triton has no block pointers")
+@pytest.mark.parametrize("check", [(0, 1), (0,)])
+def test_what_a_block_pointer_leaves_out_is_not_stored(check: tuple[int, ...]) -> None:
+    def launch(loaded: int) -> list[tritontrace.Finding]:
+        return run(block_pointer_kernel, (4,), torch.ones(64, 8), torch.zeros(64, 8), 50, loaded, CHECK=check, COLUMNS=8, TILE=16)
+
+    assert launch(50) == []
+    (finding,) = launch(49)
+    assert said(finding)[1:] == ("value", [3], list(range(8, 16)))
+
+
+@triton.jit
+def block_pointer_kernel(x, out, rows, loaded, CHECK: tl.constexpr, COLUMNS: tl.constexpr, TILE: tl.constexpr):
+    first = tl.program_id(0) * TILE
+    place = tl.make_block_ptr(out, [rows, COLUMNS], [COLUMNS, 1], [first, 0], [TILE, COLUMNS], [1, 0])
+    at = first + tl.arange(0, TILE)[:, None]
+    a = tl.load(x + at * COLUMNS + tl.arange(0, COLUMNS)[None, :], mask=at < loaded)
+    tl.store(place, a, boundary_check=CHECK)

@@ -105,6 +105,9 @@ OutOfResources: Any = take("triton.runtime.errors.OutOfResources")
 CompileTimeAssertionFailure: Any = take("triton.compiler.errors.CompileTimeAssertionFailure")
 UnsupportedLanguageConstruct: Any = take("triton.compiler.errors.UnsupportedLanguageConstruct")
 
+SPLITS_CONSTANT_TUPLES: bool = hasattr(sys.modules[CodeGenerator.__module__], "normalize_value")
+"""True where the compiler makes a tuple of constants out of a constant tuple (from Triton 3.8 on)."""
+
 # wrapt 2 gave ObjectProxy a base of its own; a proxy is recognised by its real class, never by what it claims to be.
 _PROXY_CLASS: type = getattr(wrapt, "BaseObjectProxy", wrapt.ObjectProxy)
 

@@ -23,6 +23,7 @@ __all__ = [
     "closed_functions",
     "is_block_pointer_access",
     "mask_of",
+    "tile_of",
     "values_of",
 ]
 
@@ -258,6 +259,18 @@ def mask_of(op: Op) -> Value | None:
 def is_block_pointer_access(op: Op) -> bool:
     """True for an access through a block pointer."""
     return op.operands[0].type.element.startswith("ptr<tensor")
+
+
+def tile_of(op: Op) -> list[Value] | None:
+    """What says which part of a tile an operation stores, where that is what lies inside a tensor: (descriptor, *offsets).
+
+    A block pointer has its offsets itself.
+    """
+    if op.name in TILED:
+        return [op.operands[0], *op.operands[2:]]
+    if op.name == "tt.descriptor_scatter":
+        return op.operands[:3]
+    return op.operands[:1] if is_block_pointer_access(op) else None
 
 
 def values_of(op: Op) -> list[Value]:

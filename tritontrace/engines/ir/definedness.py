@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tritontrace.engines.ir.companions import tile_of
 from tritontrace.engines.ir.suspects import Flow, mask_of, other_of, sinks
 from tritontrace.engines.ir.tree import Block, Function, Module, Op, Region, Successor, Type, Value
 
@@ -156,9 +157,14 @@ class _Writer:
     def _sink(self, op: Op, ops: list[Op]) -> None:
         for value, role in sinks(op):
             if self._suspect(value) and self.flow.harms(op, value, role):
-                mask = mask_of(op) if role in ("value", "address") else None
-                operands = [self.companions[value], *([mask] if mask is not None else [])]
                 attributes = {"of": op, "role": role, "through": self.flow.through(op, value, role)}
+                tile = tile_of(op) if role == "value" else None
+                if tile is not None:
+                    attributes["tile"] = True
+                    operands = [self.companions[value], *tile]
+                else:
+                    mask = mask_of(op) if role in ("value", "address") else None
+                    operands = [self.companions[value], *([mask] if mask is not None else [])]
                 ops.append(Op(SINK, operands, [], attributes, [], [], op.location))
 
     def _append_results(self, op: Op, places: Sequence[int]) -> None:

@@ -14,11 +14,10 @@ import numpy as np
 from tritontrace import events
 from tritontrace.engines.ir.companions import (
     MOVES,
-    TILED,
     CompanionWriter,
     closed_functions,
-    is_block_pointer_access,
     mask_of,
+    tile_of,
     values_of,
 )
 from tritontrace.engines.ir.ops import is_elementwise
@@ -26,7 +25,6 @@ from tritontrace.engines.ir.tree import Module, Op, Value
 from tritontrace.engines.ir.values import dense
 
 if TYPE_CHECKING:
-    from tritontrace.engines.ir.descriptors import Descriptor
     from tritontrace.engines.ir.runtime import Frame
 
 __all__ = [
@@ -40,7 +38,6 @@ __all__ = [
     "nonfinite_scan",
     "nonfinite_select",
     "nonfinite_sink",
-    "nonfinite_sink_tile",
 ]
 
 NONFINITE = "tritontrace.nonfinite."
@@ -108,10 +105,9 @@ class _Writer(CompanionWriter):
             if found is None:
                 continue
             operands = [found]
-            if op.name in TILED or is_block_pointer_access(op):
-                offsets = op.operands[2:] if op.name in TILED else []
-                operands = [found, op.operands[0], *offsets]
-                ops.append(Op(NONFINITE + "sink_tile", operands, [], {"of": op}, [], [], op.location))
+            tile = tile_of(op)
+            if tile is not None:
+                ops.append(Op(NONFINITE + "sink_tile", [found, *tile], [], {"of": op}, [], [], op.location))
                 continue
             mask = mask_of(op)
             if mask is not None:
@@ -316,18 +312,3 @@ def nonfinite_sink(frame: Frame, use: events.Site, births: list[events.Site], co
     for code in np.unique(companion):
         if code:
             rt.before(events.NonFiniteUse(rt.launch, births[FIRST - int(code)], frame, use, companion == code))
-
-
-def nonfinite_sink_tile(
-    frame: Frame,
-    use: events.Site,
-    births: list[events.Site],
-    companion: Any,
-    descriptor: Descriptor,
-    offsets: list[Any] | None,
-    checked: tuple[int, ...] | None,
-) -> None:
-    """`nonfinite_sink` of a descriptor's or block pointer's tile, whose edge the tensor's shape is."""
-    if companion.any():
-        _, mask = descriptor.tile(descriptor.offsets if offsets is None else offsets, checked)
-        nonfinite_sink(frame, use, births, companion, mask)

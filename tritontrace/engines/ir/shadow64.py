@@ -14,11 +14,10 @@ import numpy as np
 from tritontrace import events
 from tritontrace.engines.ir.companions import (
     MOVES,
-    TILED,
     CompanionWriter,
     closed_functions,
-    is_block_pointer_access,
     mask_of,
+    tile_of,
     values_of,
 )
 from tritontrace.engines.ir.ops import ELEMENTWISE
@@ -26,10 +25,9 @@ from tritontrace.engines.ir.tree import Block, Module, Op, Region, Type, Value
 from tritontrace.engines.ir.values import dense
 
 if TYPE_CHECKING:
-    from tritontrace.engines.ir.descriptors import Descriptor
     from tritontrace.engines.ir.runtime import Frame
 
-__all__ = ["COMPARE", "NO_TWIN", "SAME", "WIDEN", "shadow_compare", "shadow_compare_tile", "shadow_floats", "shadow_widen"]
+__all__ = ["COMPARE", "NO_TWIN", "SAME", "WIDEN", "shadow_compare", "shadow_floats", "shadow_widen"]
 
 COMPARE = "tritontrace.shadow.compare"
 WIDEN = "tritontrace.shadow.widen"
@@ -133,9 +131,9 @@ class _Writer(CompanionWriter):
             if not self.follows(value) or value not in self.companions:
                 continue
             operands = [value, self.companions[value]]
-            if op.name in TILED or is_block_pointer_access(op):
-                offsets = op.operands[2:] if op.name in TILED else []
-                ops.append(Op(COMPARE + "_tile", [*operands, op.operands[0], *offsets], [], {"of": op}, [], [], op.location))
+            tile = tile_of(op)
+            if tile is not None:
+                ops.append(Op(COMPARE + "_tile", [*operands, *tile], [], {"of": op}, [], [], op.location))
                 continue
             mask = mask_of(op)
             if mask is not None:
@@ -157,17 +155,3 @@ def shadow_compare(frame: Frame, site: events.Site, value: Any, reference: Any, 
     rt = frame.rt
     active = None if mask is None else dense(mask)
     rt.before(events.Compared(rt.launch, site, frame, value, reference, active))
-
-
-def shadow_compare_tile(
-    frame: Frame,
-    site: events.Site,
-    value: Any,
-    reference: Any,
-    descriptor: Descriptor,
-    offsets: list[Any] | None,
-    checked: tuple[int, ...] | None,
-) -> None:
-    """`shadow_compare` of a descriptor's or block pointer's tile."""
-    _, mask = descriptor.tile(descriptor.offsets if offsets is None else offsets, checked)
-    shadow_compare(frame, site, value, reference, mask)

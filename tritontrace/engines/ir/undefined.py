@@ -154,7 +154,7 @@ def _lanes(frame: Frame, rows: Any, origin: MemorySite, hit: Any, bit: int) -> A
     if len(active) > 1:
         active = active[np.isin(programs, frame.lanes[rows])]
     off = np.broadcast_to(~active, (len(active), *origin.block)).reshape(len(active), -1).any(axis=0)
-    if hit.shape[1:] == origin.block:
-        seen = hit.reshape(len(hit), -1).any(axis=0) & off
+    if hit.ndim == 1 + len(origin.block) and all(n in (1, size) for n, size in zip(hit.shape[1:], origin.block)):
+        seen = np.broadcast_to(hit.any(axis=0), origin.block).reshape(-1) & off
         off = seen if seen.any() else off
     return np.flatnonzero(off)

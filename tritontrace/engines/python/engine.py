@@ -22,7 +22,7 @@ from tritontrace.engines.python import sites
 from tritontrace.engines.python.binding import Generator
 from tritontrace.engines.python.handles import Handle
 from tritontrace.engines.python.instruments import watched
-from tritontrace.engines.python.language import LANGUAGE
+from tritontrace.engines.python.language import LANGUAGE, constant
 from tritontrace.engines.python.operations import Operations
 from tritontrace.engines.python.rewriting import rewritten
 from tritontrace.engines.python.schedule import Programs
@@ -211,7 +211,7 @@ def _argument(kind: Any, value: Any, leaves: Iterator[Any], bound: BoundLaunch, 
         fields = getattr(type(value), "_fields", None)
         return tl.tuple(items, None if fields is None else tl.core.tuple_type([i.type for i in items], fields))
     if kind == "constexpr":
-        return value if isinstance(value, compat.constexpr) else compat.constexpr(value)
+        return constant(value)
     leaf = next(leaves)
     ty = private.module(tl).str_to_ty(kind, None)
     if kind.startswith("tensordesc"):

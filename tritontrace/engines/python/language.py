@@ -22,7 +22,7 @@ from tritontrace.engines.python.values import TracedTensor
 from tritontrace.kernels import compat
 from tritontrace.kernels.compiler_errors import PLAIN
 
-__all__ = ["LANGUAGE", "Language"]
+__all__ = ["LANGUAGE", "Language", "constant"]
 
 _constexpr: Any = compat.constexpr
 _tuple: Any = tl.tuple
@@ -30,6 +30,18 @@ _tuple: Any = tl.tuple
 
 def _plain(value: Any) -> Any:
     return value.value if isinstance(value, _constexpr) else value
+
+
+def constant(value: Any) -> Any:
+    """A compile-time constant; a tuple is one of constants in the versions whose compiler takes it apart."""
+    if type(value) is TracedTensor:
+        raise TypeError(f"a tl.constexpr must be known when the kernel is compiled; this is {value}")
+    plain = _plain(value)
+    if not compat.SPLITS_CONSTANT_TUPLES or not isinstance(plain, (tuple, _tuple)):
+        return value if isinstance(value, _constexpr) else _constexpr(value)
+    items = [constant(item) for item in plain]
+    fields = getattr(type(plain), "_fields", None) if isinstance(plain, tuple) else plain.type.fields
+    return _tuple(items, None if fields is None else tl.core.tuple_type([item.type for item in items], fields))
 
 
 def _binary(function: Any) -> Any:
@@ -273,9 +285,7 @@ class Language:
     @staticmethod
     def constant(value: Any) -> Any:
         """A constexpr parameter, or ``name: tl.constexpr = value``."""
-        if type(value) is TracedTensor:
-            raise TypeError(f"a tl.constexpr must be known when the kernel is compiled; this is {value}")
-        return value if isinstance(value, _constexpr) else _constexpr(value)
+        return constant(value)
 
     @staticmethod
     def parameter(value: Any) -> Any:

@@ -313,7 +313,8 @@ class Watched(Operations):
 
     def create_descriptor_scatter(self, descriptor: Handle, value: Handle, rows: Handle, column: Handle) -> None:
         used = [(value, "value"), (rows, "address"), (column, "address")]
-        self._use("tt.descriptor_scatter", descriptor, value.type.element, value.type.shape, used)
+        _, inside = descriptor.value.rows(np.atleast_2d(rows.value), column.value)
+        self._use("tt.descriptor_scatter", descriptor, value.type.element, value.type.shape, used, inside)
         super().create_descriptor_scatter(descriptor, value, rows, column)
 
 

@@ -8,7 +8,7 @@ from tritontrace.engines.ir import numerics
 from tritontrace.engines.ir.atomics import RMW_NAMES
 from tritontrace.engines.ir.codegen import Lines, Scope
 from tritontrace.engines.ir.emitters.registry import array_list, assign, integer, operation
-from tritontrace.engines.ir.tree import Op, Type
+from tritontrace.engines.ir.tree import Op, Type, Value
 
 SEMANTICS = {1: "relaxed", 2: "acquire", 3: "release", 4: "acq_rel"}
 SCOPES = {1: "gpu", 2: "cta", 3: "sys"}
@@ -22,6 +22,30 @@ def is_block_pointer(kind: Type) -> bool:
 def checked_axes(op: Op) -> tuple[int, ...]:
     """The axes along which an access through a block pointer is checked against its shape."""
     return tuple(int(i) for i in op.attributes.get("boundaryCheck") or ())
+
+
+def tile_shape(of: Op) -> tuple[int, ...]:
+    """The shape of the tile that an operation on a descriptor or block pointer moves."""
+    kind = of.operands[0].type
+    if of.name == "tt.descriptor_scatter":
+        return of.operands[3].type.shape
+    return (kind.pointee if is_block_pointer(kind) else kind.block).shape
+
+
+def inside(scope: Scope, of: Op, tile: list[Value]) -> str:
+    """The expression of the mask of what of a tile lies inside the tensor; `tile` as `companions.tile_of` gives it."""
+    name, offsets = scope.name(tile[0]), tile[1:]
+    if of.name == "tt.descriptor_scatter":
+        return f"{name}.rows({', '.join(scope.array(value) for value in offsets)})[1]"
+    if is_block_pointer(tile[0].type):
+        return f"{name}.tile({name}.offsets, {checked_axes(of)})[1]"
+    return f"{name}.tile({array_list(scope, offsets)})[1]"
+
+
+def as_tile(scope: Scope, value: Value, shape: tuple[int, ...]) -> str:
+    """The expression of a value in the shape of a tile, which may have more axes of length 1."""
+    array = scope.array(value)
+    return array if value.type.shape == shape else f"reshape({array}, {value.type.shape}, {shape})"
 
 
 def fixed_attributes(op: Op, used: bool) -> dict[str, Any]:

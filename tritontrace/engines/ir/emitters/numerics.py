@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tritontrace.engines.ir.codegen import Lines, Scope
-from tritontrace.engines.ir.emitters.memory import checked_axes, is_block_pointer
-from tritontrace.engines.ir.emitters.registry import array_list, assign, integer, operation
+from tritontrace.engines.ir.emitters.memory import as_tile, inside, tile_shape
+from tritontrace.engines.ir.emitters.registry import assign, integer, operation
 from tritontrace.engines.ir.lines import LINES_OP
 from tritontrace.engines.ir.nonfinite import FIRST, NONFINITE
 from tritontrace.engines.ir.overflow import OVERFLOW_OP
@@ -58,21 +58,19 @@ def _sink(scope: Scope, op: Op, lines: Lines) -> None:
 def _sink_tile(scope: Scope, op: Op, lines: Lines) -> None:
     of: Op = op.attributes["of"]
     count = 1 if op.name.startswith(NONFINITE) else 2
-    values, descriptor, offsets = op.operands[:count], op.operands[count], op.operands[count + 1 :]
-    block = is_block_pointer(descriptor.type)
-    place = (
-        f"{scope.name(descriptor)}, {'None' if block else array_list(scope, offsets)}, {checked_axes(of) if block else 'None'}"
+    values, tile = op.operands[:count], op.operands[count:]
+    shape = tile_shape(of)
+    arrays = ", ".join(as_tile(scope, value, shape) for value in values)
+    site = scope.event_site(
+        of, scope.location(of), shape, of.operands[3 if of.name == "tt.descriptor_scatter" else 1].type.element
     )
-    shape = (descriptor.type.pointee if block else descriptor.type.block).shape
-    arrays = [scope.array(v) if v.type.shape == shape else f"reshape({scope.array(v)}, {v.type.shape}, {shape})" for v in values]
-    site = scope.event_site(of, scope.location(of), shape, of.operands[1].type.element)
     use = scope.emitter.bind(f"U{site.id}", site)
-    site.parameter = scope.root(descriptor)
+    site.parameter = scope.root(tile[0])
     if count == 1:
         births = scope.emitter.bind("BIRTHS", scope.emitter.births)
-        text = f"nonfinite_sink_tile(F, {use}, {births}, {arrays[0]}, {place})"
+        text = f"nonfinite_sink(F, {use}, {births}, {arrays}, {inside(scope, of, tile)})"
     else:
-        text = f"shadow_compare_tile(F, {use}, {arrays[0]}, {arrays[1]}, {place})"
+        text = f"shadow_compare(F, {use}, {arrays}, {inside(scope, of, tile)})"
     lines.add(text, op.location.location)
 
 

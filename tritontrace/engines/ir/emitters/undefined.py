@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tritontrace.engines.ir.codegen import Lines, Scope
 from tritontrace.engines.ir.definedness import PREFIX
+from tritontrace.engines.ir.emitters.memory import as_tile, inside, tile_shape
 from tritontrace.engines.ir.emitters.registry import assign, integer, operation
 from tritontrace.engines.ir.locations import users_place
 from tritontrace.engines.ir.tree import Op
@@ -53,8 +54,12 @@ def _sink(scope: Scope, op: Op, lines: Lines) -> None:
     origins = scope.emitter.bind("ORIGINS", scope.emitter.origins)
     mixers = {bit: users_place(scope.location(mixer)) for bit, mixer in op.attributes["through"].items()}
     through = scope.emitter.bind(f"U{site.id}T", mixers)
+    if op.attributes.get("tile"):
+        arrays = f"{as_tile(scope, op.operands[0], tile_shape(of))}, {inside(scope, of, op.operands[1:])}"
+    else:
+        arrays = _arrays(scope, op)
     lines.add(
-        f"undefined_sink(F, {use}, {through}, {op.attributes['role']!r}, {origins}, {_by_program(op)}, {_arrays(scope, op)})",
+        f"undefined_sink(F, {use}, {through}, {op.attributes['role']!r}, {origins}, {_by_program(op)}, {arrays})",
         op.location.location,
     )
 
