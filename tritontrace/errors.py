@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from triton.errors import TritonError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -103,8 +105,11 @@ class DeadlockError(KernelLocatedError):
     """Every program that is still alive waits for memory that nobody will write any more."""
 
 
-class KernelError(KernelLocatedError):
-    """The kernel itself failed; the original exception is `__cause__`."""
+class KernelError(KernelLocatedError, TritonError):
+    """The kernel itself failed; the original exception is `__cause__`.
+
+    It is a `triton.TritonError` as well, like what Triton's compiler and interpreter raise for such a kernel.
+    """
 
 
 class UntraceableLaunchError(TritonTraceError):

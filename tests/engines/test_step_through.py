@@ -376,3 +376,14 @@ def test_auto_runs_lists_and_arrays_of_a_kernel_in_the_python_engine() -> None:
     with tritontrace.session(engine="auto"):
         listing_kernel[(1,)](x)
     assert x.tolist() == [1.0] * 8
+
+
+@triton.jit
+def mixes_types(out_ptr):
+    tl.store(out_ptr, tl.arange(0, 3))
+
+
+@pytest.mark.parametrize("engine", ["ir", "python"])
+def test_a_kernel_that_triton_refuses_raises_an_error_of_tritons(engine: str) -> None:
+    with tritontrace.session(engine=engine), pytest.raises(triton.TritonError, match="power of 2"):
+        mixes_types[(1,)](torch.zeros(4))

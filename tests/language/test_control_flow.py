@@ -12,6 +12,7 @@ from triton.compiler.errors import CompilationError
 
 import tritontrace
 from tests.refusals import refusal
+from tritontrace.kernels import compat
 
 
 @pytest.fixture(autouse=True)
@@ -351,3 +352,22 @@ def test_static_assert_fails_with_its_message() -> None:
     with pytest.raises(refusal(), match="N must be large"):
         launched(failing, 1, N=2)
     assert launched(failing, 1, N=8) == [8]
+
+
+@triton.jit
+def announces_constants(out_ptr, SHAPE: tl.constexpr):
+    rows: tl.constexpr
+    columns: tl.constexpr
+    third: tl.constexpr
+    (rows, columns), third = SHAPE
+    x = tl.full((rows, columns), third, dtype=tl.float32)
+    rows = rows + 1  # announced for the first binding only
+    tl.store(out_ptr + tl.arange(0, 4), tl.sum(x, axis=0) + rows)
+
+
+@pytest.mark.skipif(not compat.SPLITS_CONSTANT_TUPLES, reason="this Triton takes no constant tuple apart")
+def test_names_that_are_announced_as_constants() -> None:
+    out = torch.zeros(4)
+    with tritontrace.session():
+        announces_constants[(1,)](out, SHAPE=((2, 4), 3))
+    assert out.tolist() == [9.0] * 4

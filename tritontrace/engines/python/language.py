@@ -315,6 +315,8 @@ def _sought(value: Any) -> Any:
 def _placed(value: Any, kept: Any) -> Any:
     if isinstance(kept, tuple):
         return LANGUAGE.spread(value, kept)
+    if kept == "constant":
+        return constant(value)
     return LANGUAGE.keep(value) if kept else LANGUAGE.assign(value)
 
 

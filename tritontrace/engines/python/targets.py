@@ -50,6 +50,8 @@ class Targets(ast.NodeTransformer):
         self.variables: dict[tuple[int, int], str] = {}
         self.outside: set[str] = set()
         """Names that a ``global`` or ``nonlocal`` statement says are not the kernel's."""
+        self.announced: set[str] = set()
+        """Names that ``name: tl.constexpr`` says will be compile-time constants, until they are bound."""
 
     def call(self, node: ast.AST, name: str, *args: ast.expr) -> ast.expr:
         """A call of the helper, at the place of `node`."""
@@ -69,9 +71,13 @@ class Targets(ast.NodeTransformer):
     # -- assignments ---------------------------------------------------------------------------------------------------
 
     def kept(self, target: ast.expr) -> Any:
-        """True where `target` keeps what Python has, False for a name of the kernel; of several targets, a tuple of them."""
+        """What becomes of what `target` gets; of several targets, a tuple of that.
+
+        True: it stays what Python has. False: it becomes a value of the kernel, as all that a name is bound to.
+        ``"constant"``: a compile-time constant.
+        """
         if isinstance(target, ast.Name):
-            return target.id in self.outside
+            return "constant" if target.id in self.announced else target.id in self.outside
         if isinstance(target, (ast.Tuple, ast.List)):
             parts = tuple([self.kept(part) for part in target.elts])
             return parts[0] if parts and all(part is parts[0] for part in parts) and parts[0] in (True, False) else parts
@@ -91,6 +97,8 @@ class Targets(ast.NodeTransformer):
 
     def into(self, node: ast.expr, value: ast.expr, kept: Any) -> ast.expr:
         """The visited `value` for targets of which `kept` says what they keep."""
+        if kept == "constant":
+            return self.call(node, "constant", value)
         if isinstance(kept, bool):
             return self.call(node, "keep" if kept else "assign", value)
         parts = at(ast.Constant(kept), node)
@@ -107,6 +115,13 @@ class Targets(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> Any:
         """``target = value``; each target of several gets what it should have."""
         kinds = [self.kept(target) for target in node.targets]
+        bound = [part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+        try:
+            return self._assign(node, kinds)
+        finally:
+            self.announced.difference_update(bound)
+
+    def _assign(self, node: ast.Assign, kinds: list[Any]) -> Any:
         if all(kind == kinds[0] for kind in kinds):
             node.value = self.assigned(node.targets[0], node.value)
             node.targets = [self.visit(target) for target in node.targets]
@@ -121,6 +136,8 @@ class Targets(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         """``target: annotation = value``."""
         if node.value is None:
+            if isinstance(node.target, ast.Name) and is_constexpr(ast.unparse(node.annotation)):
+                self.announced.add(node.target.id)
             return node
         if is_constexpr(ast.unparse(node.annotation)):
             value = self.call(node.value, "constant", self.visit(node.value))
