@@ -105,7 +105,7 @@ class DeadlockError(KernelLocatedError):
     """Every program that is still alive waits for memory that nobody will write any more."""
 
 
-class KernelError(KernelLocatedError, TritonError):
+class KernelError(KernelLocatedError, TritonError):  # type: ignore[misc]  # Triton ships no types
     """The kernel itself failed; the original exception is `__cause__`.
 
     It is a `triton.TritonError` as well, like what Triton's compiler and interpreter raise for such a kernel.
