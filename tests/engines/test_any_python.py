@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -235,6 +236,7 @@ def in_pythons_functions(x_ptr):
     KEPT["round"] = round(s), round(s, 1)
     KEPT["times"] = "ab" * c, c * [0]
     KEPT["big"] = 2**70
+    KEPT["whole"] = math.trunc(s), math.floor(s), math.ceil(s), math.floor(tl.full((), 2**62 + 1, tl.int64)) - 2**62
     KEPT["json"] = json.dumps({"c": int(c), "s": float(s)})
 
 
@@ -246,6 +248,7 @@ def test_scalars_in_pythons_own_functions() -> None:
         "abs": (2.75, [1.0, 2.75]),
         "round": (-3, -2.8),
         "times": ("ababab", [0, 0, 0]),
+        "whole": (-2, -3, -2, 1),
         "big": 2**70,
         "json": '{"c": 3, "s": -2.75}',
     }
@@ -317,6 +320,11 @@ def test_what_stays_refused_says_what_to_do(kernel: Any, message: str) -> None:
 
 
 @triton.jit
+def helper(x, B: tl.constexpr):
+    return tl.arange(0, B) * x
+
+
+@triton.jit
 def with_numpy(x_ptr, out_ptr):
     at = tl.arange(0, 4)
     x = tl.load(x_ptr + at)
@@ -328,6 +336,8 @@ def with_numpy(x_ptr, out_ptr):
     tl.store(out_ptr + 17 + at, x, mask=np.array([True, False, True, False]))
     tl.store(out_ptr + 21, np.median(x))
     tl.store(out_ptr + 22 + tl.arange(0, 1), np.array([2**32 - 2], np.uint32) // tl.full((1,), 2, tl.uint32))
+    tl.store(out_ptr + 23, tl.sum(np.arange(4), 0) + tl.max(tl.dot(np.ones((16, 16), np.float32), np.ones((16, 16), np.float32))))
+    tl.store(out_ptr + 24 + at, helper(np.float32(0.5), np.int64(4)))
     KEPT["asarray"] = np.asarray(x).tolist()
     KEPT["functions"] = float(np.sum(x)), float(np.max(x)), np.concatenate([x, x]).shape
     KEPT["types"] = type(np.ones(4) + x).__name__, str((np.ones(4, np.float16) + at).dtype), str((x + np.ones(4)).dtype)
@@ -343,7 +353,7 @@ def with_numpy(x_ptr, out_ptr):
 def test_numpys_numbers_and_arrays_in_a_kernel() -> None:
     KEPT.clear()
     x = torch.tensor([2.0, 0.0, 3.0, 1.0])
-    out = torch.zeros(23)
+    out = torch.zeros(28)
     _launch(with_numpy, x, out)
     values = out.tolist()
     assert values[:5] == [3, 2, 1, 0, 3]
@@ -353,6 +363,8 @@ def test_numpys_numbers_and_arrays_in_a_kernel() -> None:
     assert values[17:21] == [2, 0, 3, 0]
     assert values[21] == 1.5
     assert values[22] == 2.0**31
+    assert values[23] == 6 + 16
+    assert values[24:28] == [0, 0.5, 1, 1.5]
     assert KEPT["asarray"] == [2, 0, 3, 1]
     assert KEPT["functions"] == (6.0, 3.0, (8,))
     assert KEPT["types"] == ("TracedTensor", "fp16", "fp64")
@@ -377,6 +389,71 @@ def test_a_plain_assert_of_a_constant_is_checked_with_debug_only(engine: str) ->
     assert out.item() == 1
     with tritontrace.session(engine=engine), pytest.raises(KernelError, match="device_assert failed: B must be 8"):
         asserts[(1,)](out, B=4, debug=True)
+
+
+MISSING: list[int] = []
+
+
+@triton.jit
+def asserts_with_a_text(x_ptr, B: tl.constexpr):
+    assert not MISSING, f"first: {MISSING[0]}"
+    assert tl.program_id(0) < B, f"{tl.program_id(0):02d} of {B}"
+    assert np.allclose(tl.load(x_ptr + tl.arange(0, 4)), 0), "not zero"
+
+
+def test_the_text_of_an_assert_is_made_when_it_fails() -> None:
+    for x, limit, text in ((0.0, 1, "01 of 1"), (1.0, 2, "not zero")):
+        with tritontrace.session(engine="python"), pytest.raises(KernelError, match=f"device_assert failed: {text}"):
+            asserts_with_a_text[(2,)](torch.full((4,), x), B=limit, debug=True)
+
+
+@triton.jit
+def constants_in_functions(out_ptr, E: tl.constexpr, B: tl.constexpr):
+    tl.store(out_ptr, float(E) + int(E))
+    tl.store(out_ptr + 1, float(B))
+
+
+@pytest.mark.parametrize("engine", ["ir", "python"])
+def test_a_constant_is_what_it_holds_in_pythons_functions(engine: str) -> None:
+    out = torch.zeros(2)
+    with tritontrace.session(engine=engine):
+        constants_in_functions[(1,)](out, E=1.5, B=4)
+    assert out.tolist() == [2.5, 4]
+
+
+@triton.jit
+def constants_in_more_functions(E: tl.constexpr, B: tl.constexpr, SHAPE: tl.constexpr):
+    KEPT[SHAPE] = SHAPE
+    KEPT["shape"] = np.zeros(SHAPE).shape, {(4, 2): "found"}[SHAPE], 2 in SHAPE
+    KEPT["set"] = 4 in set([B]), 4 in frozenset((B, 1)), dict([(B, 1)]), collections.Counter([B, B])  # noqa: C405, C406
+    KEPT["full"] = np.full((B,), E), np.array([E, 1]), np.float32(E), str(B)
+
+
+def test_a_constant_is_what_it_holds_in_collections_and_numpy() -> None:
+    KEPT.clear()
+    _launch(constants_in_more_functions, E=0.5, B=4, SHAPE=(4, 2))
+    assert KEPT[4, 2] == (4, 2) and type(KEPT[4, 2]) is tuple
+    assert KEPT["shape"] == ((4, 2), "found", True)
+    assert KEPT["set"] == (True, True, {4: 1}, {4: 2})
+    full, pair, one, text = KEPT["full"]
+    assert full.dtype == np.float64 and full.tolist() == [0.5] * 4 and pair.tolist() == [0.5, 1]
+    assert one == 0.5 and text == "4"
+
+
+@triton.jit
+def a_global_of_the_users():
+    global TOTAL
+    TOTAL += 2
+
+
+TOTAL = 1
+
+
+def test_a_global_that_the_kernel_declares_stays_a_number() -> None:
+    global TOTAL
+    TOTAL = 1
+    _launch(a_global_of_the_users, grid=3)
+    assert TOTAL == 7 and type(TOTAL) is int
 
 
 def test_comparisons_of_numpys_operators_are_the_kernels() -> None:

@@ -31,6 +31,7 @@ _core: Any = private.module(tl.core)
 _BOUND: dict[int, tuple[Any, Any]] = {}
 _PYTHONS = (list, dict, set, frozenset, str, tuple, collections.deque)
 """Whose methods know nothing of Triton: a constant that is looked up or appended is what it holds."""
+_COLLECTIONS = (set, frozenset, dict, collections.Counter)
 
 
 class Generator:
@@ -48,7 +49,7 @@ class Generator:
 def plain(value: Any) -> Any:
     """What Python's own containers get: of a compile-time constant, and of those in a tuple, what it holds."""
     kind = type(value)
-    if kind is tuple:
+    if kind is tuple or (kind is tl.tuple and value.type.fields is None):
         return tuple(map(plain, value))
     return value.value if kind is _constexpr else value
 
@@ -145,11 +146,15 @@ def _bind(function: Any) -> Any:
             return injected(private.method(function))
         return function
     if kind is types.BuiltinFunctionType:
-        return _keep(function, _plain(function)) if function.__module__ in ("builtins", "math") else function
+        return _keep(function, _plain(function)) if _owner(function) in ("builtins", "math", "numpy") else function
     if isinstance(function, type):
         if getattr(function, "__triton_aggregate__", False):
             return _aggregate(function)
+        if function in _COLLECTIONS or (_owner(function) in ("builtins", "numpy") and not issubclass(function, BaseException)):
+            return _keep(function, _plain(function))
         return function
+    if _owner(kind) == "numpy":  # a ufunc, or what is dispatched
+        return _keep(function, _plain(function))
     if getattr(function, "__triton_builtin__", False) and takes_semantic(function):
         return injected(function)
     return function
@@ -157,13 +162,25 @@ def _bind(function: Any) -> Any:
 
 def _plain(function: Any) -> Any:
     """A function that knows nothing of Triton gets the values of compile-time constants."""
-    if function in (builtins.breakpoint,) or getattr(function, "__module__", None) not in ("builtins", "math"):
+    if function in _COLLECTIONS or "numpy" in (_owner(function), _owner(type(function))):
+        return lambda *args, **kwargs: function(*map(_deep, args), **{name: _deep(value) for name, value in kwargs.items()})
+    if function is builtins.breakpoint or _owner(function) not in ("builtins", "math"):
         return function
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return function(*[a.value if isinstance(a, _constexpr) else a for a in args], **kwargs)
 
     return call
+
+
+def _owner(function: Any) -> str:
+    """The package that a function or class of Python's or numpy's belongs to."""
+    return str(getattr(function, "__module__", None)).partition(".")[0]
+
+
+def _deep(value: Any) -> Any:
+    """As `plain`, and in a list, for what reads it at once."""
+    return list(map(_deep, value)) if type(value) is list else plain(value)
 
 
 def _of_triton(function: Any) -> Any:

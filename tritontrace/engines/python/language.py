@@ -10,6 +10,7 @@ import operator
 import sys
 from typing import Any
 
+import numpy as np
 import triton.language as tl
 
 from tritontrace import events
@@ -17,8 +18,8 @@ from tritontrace.engines.ir.shadows import note_global
 from tritontrace.engines.python import binding, loops
 from tritontrace.engines.python.sites import original_of
 from tritontrace.engines.python.state import current
-from tritontrace.engines.python.targets import OPERATORS, is_constexpr
-from tritontrace.engines.python.values import TracedTensor
+from tritontrace.engines.python.targets import OPERATORS, TRITON, is_constexpr
+from tritontrace.engines.python.values import TracedTensor, given
 from tritontrace.kernels import compat
 from tritontrace.kernels.compiler_errors import PLAIN
 
@@ -36,6 +37,8 @@ def constant(value: Any) -> Any:
     """A compile-time constant; a tuple is one of constants in the versions whose compiler takes it apart."""
     if type(value) is TracedTensor:
         raise TypeError(f"a tl.constexpr must be known when the kernel is compiled; this is {value}")
+    if isinstance(value, np.generic):
+        value = value.item()
     plain = _plain(value)
     if not compat.SPLITS_CONSTANT_TUPLES or not isinstance(plain, (tuple, _tuple)):
         return value if isinstance(value, _constexpr) else _constexpr(value)
@@ -270,7 +273,7 @@ class Language:
         kind = type(key)
         if kind is TracedTensor:
             return key.number() if key.is_number() else key
-        if kind is tuple:
+        if kind is tuple or kind is _tuple:
             return tuple(map(LANGUAGE.key, key))
         return key.value if kind is _constexpr else key
 
@@ -295,14 +298,21 @@ class Language:
             return _constexpr(value)
         if kind is tuple:
             return _tuple([LANGUAGE.parameter(item) for item in value])
+        if isinstance(value, np.generic):
+            return _constexpr(value.item())
+        if kind is np.ndarray and sys._getframe(1).f_code.co_filename.startswith(TRITON):
+            return given(value)  # Triton's own functions, as tl.sum
         return value
 
     @staticmethod
     def check(condition: Any, message: Any) -> None:
-        """``assert``, which is tl.device_assert to the compiler, of constants too."""
+        """``assert``, which is tl.device_assert to the compiler, of constants too. What is no text yet is made when it fails."""
         if not isinstance(condition, (TracedTensor, _constexpr)):
             condition = bool(condition)
-        binding.device_assert(condition, _plain(message))
+        if callable(message):
+            holds = condition.handle.value.all() if type(condition) is TracedTensor else bool(condition)
+            message = "" if holds or not current().builder.options.debug else str(_plain(message()))
+        binding.device_assert(condition, message)
 
 
 def _sought(value: Any) -> Any:

@@ -10,17 +10,14 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
-import os
 import textwrap
 import threading
 import weakref
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-import triton
-
 from tritontrace.engines.python.sites import CodeInfo, register
-from tritontrace.engines.python.targets import HELPER, OPERATORS, Targets, at, is_constexpr
+from tritontrace.engines.python.targets import HELPER, OPERATORS, TRITON, Targets, at, is_constexpr
 from tritontrace.errors import UnsupportedOpError
 from tritontrace.forking import fork_safe
 from tritontrace.kernels import compat
@@ -47,7 +44,6 @@ _COMPARISONS = {
 
 _LOCK = fork_safe(threading.Lock())
 _REWRITTEN: WeakIdentityMap[dict[tuple[str, bool], Any]] = WeakIdentityMap()
-_TRITON = os.path.dirname(triton.__file__) + os.sep
 
 
 class _Rewriter(Targets):
@@ -65,6 +61,11 @@ class _Rewriter(Targets):
         self.nested = 0
 
     # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def later(self, value: ast.expr, where: ast.AST) -> ast.expr:
+        """`value`, evaluated only when it is called for."""
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        return at(ast.Lambda(nothing, value), where)  # type: ignore[no-any-return]  # made here
 
     def statements(self, body: list[Any]) -> list[Any]:
         """Visits each; one may become several."""
@@ -101,7 +102,9 @@ class _Rewriter(Targets):
         return node
 
     def visit_Assert(self, node: ast.Assert) -> Any:
-        message = self.visit(node.msg) if node.msg is not None else ast.copy_location(ast.Constant(""), node)
+        message = node.msg or at(ast.Constant(""), node)
+        if not (isinstance(message, ast.Constant) and isinstance(message.value, str)):
+            message = self.later(self.visit(message), message)
         checked = self.call(node, "check", self.visit(node.test), message)
         return ast.copy_location(ast.Expr(checked), node)
 
@@ -188,9 +191,7 @@ class _Rewriter(Targets):
         for following in node.values[1:]:
             value = self.visit(following)
             if self.nested:  # a comprehension has no variables of the function's
-                nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-                later = ast.copy_location(ast.Lambda(nothing, value), following)
-                result = self.call(node, f"lazy_{name}", result, later)
+                result = self.call(node, f"lazy_{name}", result, self.later(value, following))
                 continue
             variable = self.temporary()
             kept = at(ast.NamedExpr(at(ast.Name(variable, ast.Store()), node), result), node)
@@ -237,7 +238,7 @@ def rewritten(function: Any, helper: Any, lines: bool = False) -> Any:
         with _LOCK:
             new = known.get(key)
             if new is None:
-                marked = lines and not original.__code__.co_filename.startswith(_TRITON)
+                marked = lines and not original.__code__.co_filename.startswith(TRITON)
                 new = known[key] = undisturbed(lambda: _rewrite(original, text, first, indent, helper, marked))
     return new
 

@@ -7,11 +7,16 @@ stored in the user's own dictionaries, lists and objects stays what Python has, 
 from __future__ import annotations
 
 import ast
+import os
 from typing import Any
 
-__all__ = ["HELPER", "OPERATORS", "Targets", "at", "is_constexpr"]
+import triton
+
+__all__ = ["HELPER", "OPERATORS", "TRITON", "Targets", "at", "is_constexpr"]
 
 HELPER = "__tt"
+TRITON = os.path.dirname(triton.__file__) + os.sep
+"""Where Triton's own functions for kernels are."""
 
 OPERATORS = {
     ast.Add: "add",

@@ -6,6 +6,7 @@ Every member of `tl.tensor` that takes ``_semantic`` gets the running launch's; 
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import sys
 import types
@@ -23,7 +24,7 @@ from tritontrace.engines.python.handles import Handle, full
 from tritontrace.engines.python.state import CURRENT, current
 from tritontrace.kernels import compat, private
 
-__all__ = ["NeedsLanesError", "Semantic", "TracedTensor", "adopt", "injected", "takes_semantic"]
+__all__ = ["NeedsLanesError", "Semantic", "TracedTensor", "adopt", "given", "injected", "takes_semantic"]
 
 
 _FRONTEND = frozenset(module.__file__ for module in (_semantic, tl.core))
@@ -65,6 +66,14 @@ def injected(function: Any) -> Any:
         state = CURRENT.get(None)
         if state is None:
             return interop.compared(name, *args) if name in interop.COMPARISONS else current()
+        for argument in args:
+            if type(argument) not in _KNOWN:
+                args = tuple(map(given, args))
+                break
+        for argument in kwargs.values():
+            if type(argument) not in _KNOWN:
+                kwargs = {key: given(value) for key, value in kwargs.items()}
+                break
         kwargs["_semantic"] = state.semantic
         if generator:
             kwargs["_generator"] = state.generator
@@ -174,6 +183,15 @@ class TracedTensor(_Private):  # type: ignore[misc]  # made at run time
     def __round__(self, digits: Any = None) -> Any:
         return round(self.number() if self.is_number() else self._scalar(), digits)
 
+    def __trunc__(self) -> int:
+        return int(self)
+
+    def __floor__(self) -> int:
+        return math.floor(self.number() if self.is_number() else self._scalar())
+
+    def __ceil__(self) -> int:
+        return math.ceil(self.number() if self.is_number() else self._scalar())
+
     def __abs__(self) -> Any:
         return _absolute(self)
 
@@ -235,15 +253,8 @@ class Semantic(private.subclass(compat.require(_semantic, "TritonSemantic"))):  
         if kind is TracedTensor:
             return x
         if kind not in _KNOWN:
-            x = adopt(_given(x))
+            x = adopt(given(x))
         return adopt(super().to_tensor(x, check_type))
-
-    def binary_op_type_checking_impl(self, lhs: Any, rhs: Any, *args: Any, **kwargs: Any) -> Any:
-        if type(rhs) not in _KNOWN:
-            rhs = _given(rhs)
-        if type(lhs) not in _KNOWN:
-            lhs = _given(lhs)
-        return _checked_types(self, lhs, rhs, *args, **kwargs)
 
     def reduction(self, inputs: Any, axis: Any, region_builder_fn: Any) -> Any:
         from tritontrace.engines.python import folds
@@ -302,11 +313,11 @@ def _same(a: Any, b: Any) -> bool:
     return bool(full(a.handle).tobytes() == full(b.handle).tobytes())
 
 
-_checked_types: Any = Semantic.__mro__[1].binary_op_type_checking_impl
-_KNOWN = frozenset({TracedTensor, int, float, bool, compat.constexpr})
+_KNOWN = frozenset({TracedTensor, compat.constexpr, tl.tuple, tl.dtype, int, float, bool, str, type(None), tuple, list, slice})
+"""Kinds of arguments that need no look."""
 
 
-def _given(value: Any) -> Any:
+def given(value: Any) -> Any:
     """A value of numpy's as the kernel's: one number as Python's, an array as a block."""
     kind = type(value)
     if isinstance(value, tl.core.base_value):
