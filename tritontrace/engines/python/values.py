@@ -187,10 +187,10 @@ class TracedTensor(_Private):  # type: ignore[misc]  # made at run time
         return int(self)
 
     def __floor__(self) -> int:
-        return math.floor(self.number() if self.is_number() else self._scalar())
+        return int(math.floor(self.number() if self.is_number() else self._scalar()))
 
     def __ceil__(self) -> int:
-        return math.ceil(self.number() if self.is_number() else self._scalar())
+        return int(math.ceil(self.number() if self.is_number() else self._scalar()))
 
     def __abs__(self) -> Any:
         return _absolute(self)
