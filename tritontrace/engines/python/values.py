@@ -121,10 +121,11 @@ class TracedTensor(_Private):  # type: ignore[misc]  # made at run time
         """True for a scalar (or pointer)."""
         return not self.type.is_block() and isinstance(self.handle.value, np.ndarray)
 
-    def number(self) -> Any:
-        """What a scalar holds, as Python's number; a pointer is an address."""
+    def number(self) -> int | float:
+        """What a scalar, or a block of one lane, holds, as Python's number; a pointer is an address."""
         self._scalar()
-        return self._numbers().item()
+        number: int | float = self._numbers().item()
+        return number
 
     def _scalar(self) -> Any:
         value = self.handle.value
@@ -148,13 +149,13 @@ class TracedTensor(_Private):  # type: ignore[misc]  # made at run time
     def __index__(self) -> int:
         if not self.dtype.is_int():
             raise TypeError(f"{self.dtype} is no integer")
-        return int(self.number() if self.is_number() else self._scalar())
+        return int(self.number())
 
     def __int__(self) -> int:
-        return int(self.number() if self.is_number() else self._scalar())
+        return int(self.number())
 
     def __float__(self) -> float:
-        return float(self.number() if self.is_number() else self._scalar())
+        return float(self.number())
 
     @override
     def __repr__(self) -> str:
@@ -181,16 +182,16 @@ class TracedTensor(_Private):  # type: ignore[misc]  # made at run time
         return f"{self.dtype}[{', '.join(map(str, self.type.shape))}] {numbers}"
 
     def __round__(self, digits: Any = None) -> Any:
-        return round(self.number() if self.is_number() else self._scalar(), digits)
+        return round(self.number(), digits)
 
     def __trunc__(self) -> int:
         return int(self)
 
     def __floor__(self) -> int:
-        return int(math.floor(self.number() if self.is_number() else self._scalar()))
+        return math.floor(self.number())
 
     def __ceil__(self) -> int:
-        return int(math.ceil(self.number() if self.is_number() else self._scalar()))
+        return math.ceil(self.number())
 
     def __abs__(self) -> Any:
         return _absolute(self)
