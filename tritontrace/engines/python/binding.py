@@ -129,6 +129,10 @@ def _bind(function: Any) -> Any:
     kind = type(function)
     if kind is _constexpr:
         return bind(function.value)
+    if function is builtins.breakpoint or (getattr(function, "__module__", None) == "pdb" and function.__name__ == "set_trace"):
+        from tritontrace.engines.python.debugger import breakpoint_of  # pdb takes a while to import
+
+        return breakpoint_of(function)
     special = _SPECIAL.get(id(function))
     if special is None and getattr(function, "__module__", None) == _core.__name__:
         special = _TRITONS.get(getattr(function, "__qualname__", ""))
@@ -164,7 +168,7 @@ def _plain(function: Any) -> Any:
     """A function that knows nothing of Triton gets the values of compile-time constants."""
     if function in _COLLECTIONS or "numpy" in (_owner(function), _owner(type(function))):
         return lambda *args, **kwargs: function(*map(_deep, args), **{name: _deep(value) for name, value in kwargs.items()})
-    if function is builtins.breakpoint or _owner(function) not in ("builtins", "math"):
+    if _owner(function) not in ("builtins", "math"):
         return function
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -220,7 +224,7 @@ def _helper(function: Any) -> Any:
         frame, spins = builder.frame, builder.spins
         run = rewritten(reference(), LANGUAGE, state.lines)
         try:
-            return run(*args, **kwargs)
+            return run(*args, **kwargs, __program__=builder.program)
         finally:
             # a return from inside a loop leaves the loop too
             builder.frame, builder.spins = frame, spins

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bdb
 import inspect
+import sys
 import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,10 @@ from tritontrace.engines.python.handles import Handle
 from tritontrace.engines.python.instruments import watched
 from tritontrace.engines.python.language import LANGUAGE, constant
 from tritontrace.engines.python.operations import Operations
-from tritontrace.engines.python.rewriting import rewritten
+from tritontrace.engines.python.rewriting import PROGRAM, rewritten
 from tritontrace.engines.python.schedule import Programs
 from tritontrace.engines.python.state import CURRENT, State
+from tritontrace.engines.python.stepping import follow
 from tritontrace.engines.python.values import Semantic, TracedTensor, adopt
 from tritontrace.errors import KernelError, TritonTraceError, UnsupportedOpError, UntraceableLaunchError
 from tritontrace.kernels import compat, private
@@ -113,16 +115,18 @@ class PythonEngine:
         x, y, _ = rt.grid
 
         def run_one(lane: int) -> None:
+            if sys.gettrace() is not None:
+                follow()
             builder.frame = rt.frame(np.array([lane], np.int64))
             builder.spins = None
             ids = builder.program = (lane % x, lane // x % y, lane // (x * y))
             try:
                 with np.errstate(all="ignore"):  # it belongs to a thread, and each has its own
-                    _call(kernel, {n: _fresh(v) for n, v in arguments.items()})
+                    _call(kernel, {n: _fresh(v) for n, v in arguments.items()} | {PROGRAM: ids})
             except (TritonTraceError, bdb.BdbQuit):  # whoever quits the debugger wants no kernel error
                 raise
             except Exception as error:
-                if error is rt.failure:
+                if error is rt.failure or type(error).__module__ == "pdb":  # its command "restart"
                     raise
                 location = _location(error)
                 error.__traceback__ = _kernel_traceback(error)

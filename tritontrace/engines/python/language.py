@@ -163,11 +163,6 @@ class Language:
             site = builder.sites.event("tritontrace.lines", (), "")
             rt.before(events.Executed(rt.launch, site, builder.frame, (statement,)))
 
-    @property
-    def program(self) -> tuple[int, int, int]:
-        """The ids of the running program."""
-        return current().builder.program
-
     @staticmethod
     def is_(a: Any, b: Any) -> bool:
         return _plain(a) is _plain(b)

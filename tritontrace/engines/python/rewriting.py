@@ -27,7 +27,7 @@ from tritontrace.parsing import undisturbed
 __all__ = ["PROGRAM", "rewritten"]
 
 PROGRAM = "__program__"
-"""The local variable of every rewritten function that holds the ids of the running program."""
+"""The parameter of every rewritten function that gets the ids of the running program."""
 
 _COMPARISONS = {
     ast.Eq: "eq",
@@ -283,7 +283,10 @@ def _rewrite(original: Any, text: str, first: int, indent: int, helper: Any, lin
     documented = (
         isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str)
     )
-    prologue = _prologue(definition, original, rewriter)
+    prologue = _prologue(definition, original, rewriter, definition.body[min(documented, len(definition.body) - 1)])
+    # a parameter, so that it is there on the first line already, for a breakpoint's condition
+    definition.args.kwonlyargs.append(at(ast.arg(PROGRAM), definition))
+    definition.args.kw_defaults.append(None)
     definition.body = [*body[:documented], *prologue, *body[documented:]]
     cells = dict(zip(original.__code__.co_freevars, original.__closure__ or ()))
     parameters = [ast.arg(name) for name in [*cells, HELPER]]
@@ -347,12 +350,13 @@ def _unread(definition: ast.FunctionDef) -> set[tuple[int, int]]:
     return found
 
 
-def _prologue(definition: ast.FunctionDef, original: Any, rewriter: _Rewriter) -> list[ast.stmt]:
-    """What a call does to its arguments in Triton: numbers and constexpr parameters become compile-time constants."""
+def _prologue(definition: ast.FunctionDef, original: Any, rewriter: _Rewriter, first: ast.stmt) -> list[ast.stmt]:
+    """What a call does to its arguments in Triton: numbers and constexpr parameters become compile-time constants.
+
+    It has the line of the `first` statement, where a debugger stops that has a breakpoint on the function.
+    """
     annotations = getattr(original, "__annotations__", {})
     statements: list[ast.stmt] = []
-    program = at(ast.Attribute(at(ast.Name(HELPER, ast.Load()), definition), "program", ast.Load()), definition)
-    statements.append(ast.Assign([ast.Name(PROGRAM, ast.Store())], program))
     given = definition.args
     for argument in [*given.posonlyargs, *given.args, *given.kwonlyargs]:
         how = "constant" if is_constexpr(annotations.get(argument.arg, "")) else "parameter"
@@ -369,6 +373,6 @@ def _prologue(definition: ast.FunctionDef, original: Any, rewriter: _Rewriter) -
     for statement in statements:
         for node in ast.walk(statement):
             if isinstance(node, (ast.expr, ast.stmt)):
-                node.lineno = node.end_lineno = definition.lineno
-                node.col_offset = node.end_col_offset = definition.col_offset
+                node.lineno = node.end_lineno = first.lineno
+                node.col_offset = node.end_col_offset = first.col_offset
     return statements

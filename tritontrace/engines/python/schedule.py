@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tritontrace.engines.python.stepping import Tracing
 from tritontrace.errors import DeadlockError
 from tritontrace.source import SourceLocation
 
@@ -47,11 +48,18 @@ class Programs:
         self.error: BaseException | None = None
         self.running = 1
         self.done = threading.Event()
+        self.threads: list[threading.Thread] = []
+        self.tracing: Tracing | None = None
+        """What the program was traced with that has run last, once the turn has gone to another thread."""
 
     def run(self) -> None:
         """Every program, to its end; raises the first error."""
         self._runner()
         self.done.wait()
+        for thread in self.threads:
+            thread.join()
+        if self.tracing is not None:
+            self.tracing.go_on()
         if self.error is not None:
             raise self.error
 
@@ -65,9 +73,18 @@ class Programs:
         except _StoppedError:
             pass
         except BaseException as error:  # raised by `run`, on the thread of the launch
-            self.error = self.error or error
+            if self.error is None:
+                self.error = error
+                self._hand_on_tracing()
+        else:
+            self._hand_on_tracing()
         self.running -= 1
         self._pass_on()
+
+    def _hand_on_tracing(self) -> None:
+        if self.threads:
+            self.tracing = Tracing()
+            self.tracing.leave()
 
     def _begin(self) -> Any:
         """The next program that has not begun, or None."""
@@ -93,21 +110,31 @@ class Programs:
                     location=location,
                     programs=[w.program for w in stuck],
                 )
+        if more is None and not self.waiting:
+            return
+        self.tracing = Tracing()
         if more is not None:
             self.next = [more]
             self.waiting.append(me)
             self.running += 1
             context = contextvars.copy_context()
-            thread = threading.Thread(target=context.run, args=(self._runner,), name=f"tritontrace {self.kernel}", daemon=True)
+            thread = threading.Thread(target=context.run, args=(self._begun,), name=f"tritontrace {self.kernel}", daemon=True)
+            self.threads.append(thread)
             thread.start()
-        elif self.waiting:
+        else:
             self.waiting.append(me)
             self.waiting.popleft().go.set()
-        else:
-            return
         me.go.wait()
         if self.error is not None:
+            self.tracing.leave()  # a debugger has nothing to see of the other programs' end
             raise _StoppedError
+        self.tracing.go_on()
+
+    def _begun(self) -> None:
+        """A thread of ours: it runs the programs that have not begun."""
+        if self.tracing is not None:
+            self.tracing.begin()
+        self._runner()
 
     _retries: tuple[int, int] = (-1, 0)
 

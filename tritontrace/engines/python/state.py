@@ -19,7 +19,7 @@ class State:
     """One launch while it runs: `semantic`, `generator` are what Triton's builtins take as ``_semantic``, ``_generator``.
 
     `used_globals` are the constants of modules that it has read (see `engines.ir.shadows`). With `lines` it tells of the
-    statements that it executes; `executed` are those that it has told of.
+    statements that it executes; `executed` are those that it has told of. `debugger` is ``breakpoint()``'s.
     """
 
     builder: Operations
@@ -30,6 +30,7 @@ class State:
     used_globals: dict[Any, Any] = field(default_factory=dict)
     lines: bool = False
     executed: set[tuple[str, int, bool]] = field(default_factory=set)
+    debugger: Any = None
 
 
 CURRENT: ContextVar[State] = ContextVar("tritontrace_python_engine")
