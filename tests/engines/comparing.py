@@ -306,5 +306,3 @@ def _events(one: Counter[Any], two: Counter[Any], shown: dict[Any, Any]) -> str:
                 f"{lanes} lanes, first at bytes {where} ({count} such, {sum(more.values())} in all) {side}"
             )
     return "accesses differ: " + "; ".join(texts)
-
-

@@ -212,3 +212,24 @@ def test_quitting_in_a_program_that_others_wait_for_ends_the_launch(helpers: Pat
     terminal = Terminal(helpers, "turns")
     assert "turns()" in terminal.until("(Pdb) ")
     terminal.end("q", "quit 1 None")
+
+
+def test_a_breakpoint_hook_of_the_users_is_called_from_the_kernel(helpers: Path) -> None:
+    helpers.write_text(HELPERS.replace("    y = scaled", "    breakpoint()\n    y = scaled"))
+    hook = "def hook():\n    frame = sys._getframe(1)\n    print('hook', frame.f_code.co_name, frame.f_locals['__program__'])\n"
+    (helpers.parent / "hooks.py").write_text("import sys\n" + hook)
+    terminal = Terminal(helpers, "kernel", breakpoint="hooks.hook")
+    assert terminal.until("result [1.0, 3.0").count("hook kernel (") == 4
+    assert os.waitpid(terminal.pid, 0)[1] == 0
+    os.close(terminal.fd)
+
+
+def test_pdb_set_trace_is_breakpoint(helpers: Path) -> None:
+    helpers.write_text(
+        HELPERS.replace("    w = v * by", "    pdb.set_trace()\n    w = v * by").replace("import sys,", "import pdb, sys,")
+    )
+    terminal = Terminal(helpers, "kernel")
+    assert "scaled()" in terminal.until("(Pdb) ")
+    assert "y = scaled(x, 2)" in terminal.ask("u")
+    terminal.asks("c", "c", "c")
+    terminal.end("c", "result [1.0, 3.0, 5.0, 7.0, 9.0]")
