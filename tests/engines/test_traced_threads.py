@@ -57,6 +57,32 @@ def test_a_trace_function_sees_every_programs_lines() -> None:
     assert len({thread for _, thread in stored}) == 3
 
 
+@triton.jit
+def free(lock):
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    tl.atomic_xchg(lock, 0)
+
+
+def test_the_body_of_a_loop_that_is_never_entered_is_not_seen() -> None:
+    lines = []
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if event == "line" and frame.f_code.co_name == "free":
+            lines.append(frame.f_lineno - free.fn.__code__.co_firstlineno)
+        return trace if frame.f_code.co_name == "free" else None
+
+    lock = torch.zeros(1, dtype=torch.int32)
+    old = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with tritontrace.session(engine="python"):
+            free[(1,)](lock)
+    finally:
+        sys.settrace(old)
+    assert lines == [2, 4]
+
+
 def test_a_profile_function_sees_every_programs_calls() -> None:
     threads = []
 

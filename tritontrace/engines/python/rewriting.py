@@ -131,11 +131,11 @@ class _Rewriter(Targets):
         name = f"{HELPER}_loop{self.temporaries}"
         start = ast.copy_location(ast.Assign([at(ast.Name(name, ast.Store()), node)], self.call(node, "while_loop")), node)
         carried = at(_names(_assigned_in(node)), node)
-        again = at(ast.Attribute(at(ast.Name(name, ast.Load()), node), "again", ast.Load()), node)
+        again = self.method(node, name, "again")
         node.test = ast.copy_location(ast.Call(again, [self.visit(node.test), carried], []), node.test)
         node.body = self.statements(node.body)
         node.orelse = self.statements(node.orelse)
-        leave = at(ast.Attribute(at(ast.Name(name, ast.Load()), node), "leave", ast.Load()), node)
+        leave = self.method(node, name, "leave")
         end = ast.copy_location(ast.Expr(at(ast.Call(leave, [], []), node)), node)
         return [start, node, end]
 

@@ -60,13 +60,17 @@ class Targets(ast.NodeTransformer):
 
     def call(self, node: ast.AST, name: str, *args: ast.expr) -> ast.expr:
         """A call of the helper, at the place of `node`."""
-        where: Any = node
-        helper = ast.copy_location(ast.Name(HELPER, ast.Load()), where)
-        function = ast.copy_location(ast.Attribute(helper, name, ast.Load()), where)
+        return ast.copy_location(ast.Call(self.method(node, HELPER, name), list(args), []), node)
+
+    @staticmethod
+    def method(node: Any, owner: str, name: str) -> ast.expr:
+        """``owner.name`` for a call at the place of `node`."""
+        variable = ast.copy_location(ast.Name(owner, ast.Load()), node)
+        function = ast.copy_location(ast.Attribute(variable, name, ast.Load()), node)
         # Of a method call whose name ends on another line than it begins, CPython reports the end.
-        for part in (helper, function):
+        for part in (variable, function):
             part.end_lineno, part.end_col_offset = part.lineno, part.col_offset
-        return ast.copy_location(ast.Call(function, list(args), []), where)
+        return function
 
     def temporary(self) -> str:
         """A new name for a value that is needed twice."""
