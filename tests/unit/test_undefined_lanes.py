@@ -432,3 +432,37 @@ def block_pointer_kernel(x, out, rows, loaded, CHECK: tl.constexpr, COLUMNS: tl.
     at = first + tl.arange(0, TILE)[:, None]
     a = tl.load(x + at * COLUMNS + tl.arange(0, COLUMNS)[None, :], mask=at < loaded)
     tl.store(place, a, boundary_check=CHECK)
+
+
+@triton.jit
+def capped(n, most):
+    if n > most:
+        return most
+    return n + 1
+
+
+@triton.jit
+def capped_and_loaded(n, most_ptr):
+    most = tl.load(most_ptr)
+    if n > most:
+        return most
+    return n + 1
+
+
+@triton.jit
+def helper_chooses_kernel(x, out, most, loaded_most, LOADED: tl.constexpr, TILE: tl.constexpr):
+    at = tl.arange(0, TILE)
+    a = tl.load(x + at, mask=at < 2)
+    row = tl.program_id(0)
+    kept = capped_and_loaded(row, loaded_most) if LOADED else capped(row, most)
+    tl.store(out + row, tl.sum(tl.where(at < kept, a, 0.0)))
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_what_a_helper_without_loads_computes_is_no_data(dry: bool) -> None:
+    x, out, most = torch.zeros(8), torch.zeros(8), torch.full((1,), 20, dtype=torch.int32)
+    (finding,) = run(helper_chooses_kernel, (8,), x, out, 20, most, dry=dry, LOADED=False, TILE=8)
+    assert said(finding)[2] == [2, 3, 4, 5, 6, 7]
+    found = run(helper_chooses_kernel, (8,), x, out, 20, most, dry=dry, LOADED=True, TILE=8)
+    if default_engine() == "ir":
+        assert len(found) == (0 if dry else 1)  # data decides, which a dry run does not look at

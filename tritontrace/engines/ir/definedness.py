@@ -11,14 +11,14 @@ to be harmless beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from tritontrace.engines.ir.companions import tile_of
 from tritontrace.engines.ir.suspects import Flow, mask_of, other_of, sinks
-from tritontrace.engines.ir.tree import Block, Function, Module, Op, Region, Successor, Type, Value
+from tritontrace.engines.ir.tree import Block, Function, Module, Op, Region, Successor, Type, Value, walk
 
 __all__ = ["DECIDED", "MOST_LOADS", "PREFIX", "SEED", "SINK", "track"]
 
@@ -60,18 +60,19 @@ def track(module: Module, *, without_data: bool = False) -> int:
         return 0
     for bit, load in enumerate(loads):
         load.attributes = {**load.attributes, "undefined_bit": bit}
+    loading = _loading(module)
     for flow in flows:
         if flow.dangerous():
-            _Writer(flow, without_data).write()
+            _Writer(flow, _derived(flow.function, loading) if without_data else frozenset()).write()
     return len(loads)
 
 
 class _Writer:
     """Writes the companions and sinks of one function into it."""
 
-    def __init__(self, flow: Flow, without_data: bool) -> None:
+    def __init__(self, flow: Flow, derived: frozenset[Value]) -> None:
         self.flow = flow
-        self.derived = _derived(flow.function) if without_data else frozenset()
+        self.derived = derived
         self.tainted = flow.guards
         self.companions: dict[Value, Value] = {}
         self.zeros: dict[tuple[int, ...], Value] = {}
@@ -265,8 +266,8 @@ class _Writer:
         return [made]
 
 
-def _derived(function: Function) -> frozenset[Value]:
-    """The values that depend on what the function loads."""
+def _derived(function: Function, loading: frozenset[str]) -> frozenset[Value]:
+    """The values that depend on what the function loads, or one of the functions `loading` that it calls."""
     found: set[Value] = set()
 
     def visit(region: Region) -> bool:
@@ -295,7 +296,7 @@ def _derived(function: Function) -> frozenset[Value]:
                     for inner in op.regions:
                         if inner.blocks:
                             passed.extend(zip(inner.block.ops[-1].operands, op.results))
-                elif op.name.startswith(_DATA) or any(value in found for value in op.operands):
+                elif op.name.startswith(_DATA) or _calls(op, loading) or any(value in found for value in op.operands):
                     found.update(op.results)
                 found.update(target for source, target in passed if source in found)
                 if op.name in ("scf.if", "scf.for") and any(v in found for v in op.operands[: 1 if op.name == "scf.if" else 3]):
@@ -308,7 +309,24 @@ def _derived(function: Function) -> frozenset[Value]:
     return frozenset(found)
 
 
-_DATA = ("tt.load", "tt.atomic", "tt.descriptor_load", "tt.descriptor_gather", "tt.call")
+_DATA = ("tt.load", "tt.atomic", "tt.descriptor_load", "tt.descriptor_gather")
+
+
+def _loading(module: Module) -> frozenset[str]:
+    """The functions that load something, or call one that does."""
+    found: set[str] = set()
+    grew = True
+    while grew:
+        before = len(found)
+        for name, function in module.functions.items():
+            if any(op.name.startswith(_DATA) or _calls(op, found) for op in walk(function.body)):
+                found.add(name)
+        grew = len(found) > before
+    return frozenset(found)
+
+
+def _calls(op: Op, functions: Set[str]) -> bool:
+    return op.name == "tt.call" and op.attributes["callee"] in functions
 
 
 def _all_values(region: Region) -> list[Value]:
