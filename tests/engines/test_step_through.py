@@ -387,3 +387,32 @@ def mixes_types(out_ptr):
 def test_a_kernel_that_triton_refuses_raises_an_error_of_tritons(engine: str) -> None:
     with tritontrace.session(engine=engine), pytest.raises(triton.TritonError, match="power of 2"):
         mixes_types[(1,)](torch.zeros(4))
+
+
+@triton.jit
+def marks(x_ptr):
+    tl.store(x_ptr, 1.0)
+
+
+LAUNCHED = [torch.zeros(1)]
+
+
+def launch_another() -> None:
+    marks[(1,)](LAUNCHED[0])
+
+
+@triton.jit
+def launching_kernel(flag_ptr):
+    if tl.program_id(0) == 0:
+        while tl.atomic_add(flag_ptr, 0) == 0:
+            pass
+    else:
+        launch_another()
+        tl.atomic_xchg(flag_ptr, 1)
+
+
+def test_a_launch_by_a_program_is_traced_on_whatever_thread_the_program_runs() -> None:
+    with tritontrace.session(engine="python") as session:
+        launching_kernel[(2,)](torch.zeros(1, dtype=torch.int32))
+    assert LAUNCHED[0].item() == 1.0
+    assert [launch.kernel_name for launch in session.launches] == ["launching_kernel", "marks"]

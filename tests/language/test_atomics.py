@@ -216,3 +216,30 @@ def test_extremes_of_special_floats(op: str, kind: torch.dtype) -> None:
     np.testing.assert_array_equal(out.view(bits).numpy(), start.view(f"i{start.itemsize}"))
     wanted = np.where((order(values) > order(start)) == (op == "max"), values, start)
     np.testing.assert_array_equal(memory.view(bits).numpy(), wanted.view(f"i{start.itemsize}"))
+
+
+@triton.jit
+def bitwise_on_floats(x_ptr, old_ptr, value, KIND: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.full((N,), value, x_ptr.dtype.element_ty)
+    if KIND == 0:
+        old = tl.atomic_and(x_ptr + i // 2, v)
+    elif KIND == 1:
+        old = tl.atomic_or(x_ptr + i // 2, v)
+    else:
+        old = tl.atomic_xor(x_ptr + i // 2, v)
+    tl.store(old_ptr + i, old)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_bitwise_atomics_of_floats_work_on_the_bits(kind: int, dtype: torch.dtype) -> None:
+    bits = torch.int32 if dtype == torch.float32 else torch.int64
+    x, old = torch.tensor([1.5, -3.0], dtype=dtype), torch.zeros(4, dtype=dtype)
+    one = (torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor)[kind]
+    value = torch.tensor(2.5, dtype=dtype).view(bits)
+    once = one(x.view(bits), value)
+    with tritontrace.session():
+        bitwise_on_floats[(1,)](given := x.clone(), old, 2.5, KIND=kind, N=4)
+    assert torch.equal(given.view(bits), one(once, value))
+    assert torch.equal(old.view(bits), torch.stack([x.view(bits), once], 1).reshape(-1))

@@ -371,3 +371,17 @@ def test_names_that_are_announced_as_constants() -> None:
     with tritontrace.session():
         announces_constants[(1,)](out, SHAPE=((2, 4), 3))
     assert out.tolist() == [9.0] * 4
+
+
+@triton.jit
+def repeats_a_list(out_ptr, SHAPE: tl.constexpr):
+    rank: tl.constexpr = len(SHAPE)
+    x = tl.zeros([1] * rank, tl.float32)
+    tl.store(out_ptr + tl.arange(0, 1), tl.reshape(x, [1] * 1) + rank)
+
+
+def test_a_list_is_repeated_as_often_as_a_constant_says() -> None:
+    out = torch.zeros(1)
+    with tritontrace.session():
+        repeats_a_list[(1,)](out, SHAPE=(2, 4, 8))
+    assert out.item() == 3.0

@@ -19,13 +19,19 @@ FILE = Path(__file__).with_name("listed.toml")
 
 @dataclass(frozen=True)
 class Entry:
-    """Tests by pattern (``*`` stands for anything, all else for itself), and the reason for the treatment."""
+    """Tests by pattern (``*`` stands for anything, all else for itself), and the reason for the treatment.
+
+    `engines`: in these of our engines only; in all of them if empty.
+    """
 
     kind: str
     tests: tuple[str, ...]
     reason: str
+    engines: tuple[str, ...] = ()
 
-    def names(self, test: str) -> bool:
+    def names(self, test: str, engine: str) -> bool:
+        if self.engines and engine not in self.engines:
+            return False
         return any(_expression(pattern).fullmatch(test) for pattern in self.tests)
 
 
@@ -40,8 +46,12 @@ def read(path: Path = FILE) -> list[Entry]:
     unknown = set(data) - {"gpu", "differs"}
     if unknown:
         raise ValueError(f"{path}: unknown kinds {sorted(unknown)}")
-    return [Entry(kind, tuple(entry["tests"]), entry["reason"]) for kind, entries in data.items() for entry in entries]
+    return [
+        Entry(kind, tuple(entry["tests"]), entry["reason"], tuple(entry.get("engines", ())))
+        for kind, entries in data.items()
+        for entry in entries
+    ]
 
 
-def find(entries: list[Entry], kind: str, test: str) -> Entry | None:
-    return next((entry for entry in entries if entry.kind == kind and entry.names(test)), None)
+def find(entries: list[Entry], kind: str, test: str, engine: str) -> Entry | None:
+    return next((entry for entry in entries if entry.kind == kind and entry.names(test, engine)), None)

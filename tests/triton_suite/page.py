@@ -21,7 +21,11 @@ def section(table: str, uncollected: list[str], entries: list[listed.Entry]) -> 
     for kind, words in (("gpu", "Asked as on a GPU:"), ("differs", "May fail:")):
         mine = [entry for entry in entries if entry.kind == kind]
         if mine:
-            lines = [f"- {', '.join(f'`{test}`' for test in entry.tests)}: {entry.reason}" for entry in mine]
+            lines = [
+                f"- {', '.join(f'`{test}`' for test in entry.tests)}"
+                f"{' (' + ', '.join(entry.engines) + ')' if entry.engines else ''}: {entry.reason}"
+                for entry in mine
+            ]
             parts.append("\n".join([words, "", *lines]))
     return "\n\n".join(parts)
 

@@ -114,7 +114,7 @@ class Suite:
         np.random.seed(0)
         torch.manual_seed(0)
         self._outcome, self._message, self._began = "passed", "", time.perf_counter()
-        listed_so = listed.find(self.entries, "gpu", item.nodeid.removeprefix("unit/")) is not None
+        listed_so = listed.find(self.entries, "gpu", item.nodeid.removeprefix("unit/"), self.engine) is not None
         self.as_gpu = self.all_as_gpu or listed_so
         previous = signal.signal(signal.SIGALRM, self._too_slow)
         signal.setitimer(signal.ITIMER_REAL, self.limit)

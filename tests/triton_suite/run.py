@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
             results[engine] = run(mode_of(engine), wanted)
 
     entries = listed.read()
-    counted = {engine: count(ids, interpreter, ours, entries) for engine, ours in results.items()}
+    counted = {engine: count(ids, interpreter, ours, entries, engine) for engine, ours in results.items()}
     columns, table = engines_table({engine: rows for engine, (rows, _) in counted.items()})
     for number, (engine, (_, failing)) in enumerate(counted.items()):
         _print(console, (columns, table) if number == 0 else None, failing, results[engine], options.show)
@@ -113,13 +113,13 @@ def _ours_first(
     if not options.as_gpu:
         failing = [test for test in failing if test in interpreter and interpreter[test].outcome in PASSES]
     entries = listed.read()
-    failing = [test for test in failing if not listed.find(entries, "differs", test.removeprefix("unit/"))]
+    failing = [test for test in failing if not listed.find(entries, "differs", test.removeprefix("unit/"), options.engine[0])]
     _print(console, None, failing, ours, options.show)
     return 1 if failing else 0
 
 
 def count(
-    ids: list[str], interpreter: dict[str, Outcome], ours: dict[str, Outcome], entries: list[listed.Entry]
+    ids: list[str], interpreter: dict[str, Outcome], ours: dict[str, Outcome], entries: list[listed.Entry], engine: str
 ) -> tuple[list[Row], list[str]]:
     """A row for each file, and the tests that fail with no listed reason."""
     rows: dict[str, Row] = {}
@@ -138,7 +138,7 @@ def count(
         row.our_seconds += mine.seconds if mine else 0.0
         if good:
             row.ours += 1
-        elif listed.find(entries, "differs", test.removeprefix("unit/")):
+        elif listed.find(entries, "differs", test.removeprefix("unit/"), engine):
             row.listed += 1
         else:
             row.fails += 1

@@ -132,7 +132,7 @@ def test_both_modes(source: Path, tmp_path: Path) -> None:
     assert "took longer than 8 s" in ours[ids[names.index("test_slow")]].message
 
     entries = [listed.Entry("differs", ("language/test_core.py::test_interpreted",), "it is about the interpreter")]
-    (row,), failing = run.count(ids, interpreter, ours, entries)
+    (row,), failing = run.count(ids, interpreter, ours, entries, "ir")
     assert failing == [ids[names.index("test_try")], ids[names.index("test_crash[1]")], ids[names.index("test_slow")]]
     assert (row.tests, row.interpreter, row.ours, row.listed, row.fails, row.more) == (9, 7, 3, 1, 3, 1)
     assert "| language/test_core.py | 9 | 7 | 3 | 1 | 3 | 1 |" in run.markdown(*run.engines_table({"ir": [row]}))
@@ -159,8 +159,8 @@ def test_an_engine_that_there_is_not_is_refused(source: Path, capsys: pytest.Cap
 
 def test_patterns_take_brackets_literally() -> None:
     entry = listed.Entry("differs", ("language/test_core.py::test_x[*-f[p]]",), "")
-    assert entry.names("language/test_core.py::test_x[1-f[p]]")
-    assert not entry.names("language/test_core.py::test_x[1-fp]")
+    assert entry.names("language/test_core.py::test_x[1-f[p]]", "ir")
+    assert not entry.names("language/test_core.py::test_x[1-fp]", "ir")
 
 
 def test_every_entry_has_tests_and_a_reason() -> None:
@@ -174,7 +174,7 @@ def test_a_checkout_without_tests_is_refused(tmp_path: Path) -> None:
 
 
 def test_counts_of_nothing_run() -> None:
-    rows, failing = run.count(["unit/a.py::t"], {"unit/a.py::t": Outcome("passed")}, {}, [])
+    rows, failing = run.count(["unit/a.py::t"], {"unit/a.py::t": Outcome("passed")}, {}, [], "ir")
     assert failing == ["unit/a.py::t"] and rows[0].fails == 1
 
 
@@ -194,3 +194,11 @@ def test_the_page_keeps_what_is_outside_its_marks(tmp_path: Path) -> None:
     assert path.read_text() == "a page without marks\n"
     page.write(tmp_path / "new.md", "text")
     assert (tmp_path / "new.md").read_text() == f"{page.BEGIN}\ntext\n{page.END}\n"
+
+
+def test_what_is_listed_for_one_engine_counts_in_that_one() -> None:
+    entries = [listed.Entry("differs", ("a.py::t",), "it names a class", ("python",))]
+    outcomes = {"unit/a.py::t": Outcome("passed")}, {"unit/a.py::t": Outcome("failed")}
+    assert run.count(["unit/a.py::t"], *outcomes, entries, "python")[1] == []
+    assert run.count(["unit/a.py::t"], *outcomes, entries, "ir")[1] == ["unit/a.py::t"]
+    assert any(entry.engines == ("python",) for entry in listed.read())

@@ -148,10 +148,11 @@ def _pieces(frame: Frame, site: MemorySite, pointer: Any, mask: Any, values: tup
 
 def _apply(rt: Any, site: MemorySite, operation: str, array: Any, at: Any, operands: Any, used: bool, plain: bool) -> Any:
     allocation_changed = True
-    unsigned = operation in ("umax", "umin")
+    bitwise = operation in ("and", "or", "xor") and site.dtype.kind not in "iub"  # of a float: on its bits, as on a GPU
+    unsigned = bitwise or operation in ("umax", "umin")
     if unsigned:
         kind = np.dtype(f"u{site.size}")
-        array, operands = array.view(kind), operands.view(kind)
+        array, operands = array.view(kind), (site.encode(operands) if bitwise else operands).view(kind)
     result: Any = None
     if operation == "xchg":
         result = _exchange(site, array, at, operands, used)
@@ -177,7 +178,8 @@ def _apply(rt: Any, site: MemorySite, operation: str, array: Any, at: Any, opera
     if allocation_changed:
         rt.writes += 1
     if result is not None and unsigned:
-        return result.view(site.dtype)
+        found = result.view(site.dtype)
+        return site.decode(found) if bitwise else found
     return result
 
 

@@ -60,15 +60,17 @@ def is_pure(op: Op) -> bool:
     return op.name in _SHAREABLE or op.name in _UNUSED_ONLY or is_elementwise(op)
 
 
-def optimize(module: Module, entry: str) -> Module:
+def optimize(module: Module, entry: str, *, by_place: bool = False) -> Module:
     """The functions that `entry` needs, optimized; `module` is not changed.
+
+    `by_place`: equal operations are computed once only if they stand in the same place of the source.
 
     Calls of functions with one block are gone; functions with several are still called, by the same name.
 
     Raises:
         KeyError: `entry`, or a function that is called, is not in `module`.
     """
-    optimizer = _Optimizer(module)
+    optimizer = _Optimizer(module, by_place)
     main = optimizer.function(entry)
     functions = {entry: main}
     todo = [main]
@@ -93,8 +95,9 @@ def _calls(region: Region) -> list[Op]:
 
 
 class _Optimizer:
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, by_place: bool) -> None:
         self.module = module
+        self.by_place = by_place
         self.done: dict[str, Function] = {}
         self.active: list[str] = []
 
@@ -216,6 +219,11 @@ class _Builder:
             found = self.locations[op.location] = op.location.called_from(self.caller)
         return found
 
+    def place(self, op: Op) -> Any:
+        """Equal for operations of one place in the source, reached by the same calls."""
+        location = self.location(op)
+        return location.location, location.call_stack
+
     def op(self, op: Op) -> None:
         operands = [self.value(value) for value in op.operands]
         name = op.name
@@ -302,7 +310,8 @@ class _Builder:
         return target
 
     def pure(self, op: Op, operands: list[Value]) -> None:
-        key = (op.name, *operands, id(op.results[0].type), *_frozen(op.attributes))
+        place = self.place(op) if self.optimizer.by_place else None
+        key = (op.name, *operands, id(op.results[0].type), *_frozen(op.attributes), place)
         known = self.find(key)
         if known is not None:
             for old, value in zip(op.results, known, strict=True):

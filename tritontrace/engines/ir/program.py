@@ -154,7 +154,8 @@ def compile_program(bound: BoundLaunch, *, sliced: bool = False, instruments: fr
         mark_lines(module)
     if OVERFLOW in instruments:
         check_overflow(module, keep_asserts=bound.debug)
-    module = optimize(expand_polls(module), lowered.entry)
+    # What is told of a value names the line that made it.
+    module = optimize(expand_polls(module), lowered.entry, by_place=bool(instruments & {ARITHMETIC, SHADOW}))
     if OPERATIONS in instruments:
         count_operations(module)  # of the kernel, before anything is added to it
     # In this order: none of them is to follow another one's companions.

@@ -70,6 +70,10 @@ def _times(a: Any, b: Any) -> Any:
         return a * b.__index__()
     if type(a) is TracedTensor and type(b) in _SEQUENCES:
         return a.__index__() * b
+    if type(b) is _constexpr and type(a) in (list, tuple):
+        return a * b.value
+    if type(a) is _constexpr and type(b) in (list, tuple):
+        return a.value * b
     return a * b
 
 

@@ -117,8 +117,12 @@ class Programs:
             self.next = [more]
             self.waiting.append(me)
             self.running += 1
+            from tritontrace.session import propagate  # it needs the engines
+
             context = contextvars.copy_context()
-            thread = threading.Thread(target=context.run, args=(self._begun,), name=f"tritontrace {self.kernel}", daemon=True)
+            # A program's own code may launch kernels, which the sessions of this launch see on whatever thread it runs.
+            begun = propagate(self._begun)
+            thread = threading.Thread(target=context.run, args=(begun,), name=f"tritontrace {self.kernel}", daemon=True)
             self.threads.append(thread)
             thread.start()
         else:
