@@ -63,7 +63,8 @@ def is_pure(op: Op) -> bool:
 def optimize(module: Module, entry: str, *, by_place: bool = False) -> Module:
     """The functions that `entry` needs, optimized; `module` is not changed.
 
-    `by_place`: equal operations are computed once only if they stand in the same place of the source.
+    `by_place`: equal operations on floats are computed once only if they stand in the same place of the source. Masks stay
+    shared: that two of them are equal is what `suspects` goes by.
 
     Calls of functions with one block are gone; functions with several are still called, by the same name.
 
@@ -310,7 +311,7 @@ class _Builder:
         return target
 
     def pure(self, op: Op, operands: list[Value]) -> None:
-        place = self.place(op) if self.optimizer.by_place else None
+        place = self.place(op) if self.optimizer.by_place and any(result.type.is_float for result in op.results) else None
         key = (op.name, *operands, id(op.results[0].type), *_frozen(op.attributes), place)
         known = self.find(key)
         if known is not None:
