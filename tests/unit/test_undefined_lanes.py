@@ -364,14 +364,16 @@ def test_the_use_is_where_the_lanes_meet_others(dry: bool) -> None:
     assert finding.use is not None and finding.use.line == line(softmax_kernel, "max")
     assert finding.use.file == __file__  # not Triton's own, in which tl.max reduces
     assert f"meets other lanes at {finding.use}" in finding.message
-    # Beside numerics as well, for which equal lines are not computed once.
-    with tritontrace.session(clients=[Sanitizer(), tritontrace.Numerics()]) as session:
-        softmax_kernel[(1,)](torch.ones(64), torch.zeros(64), 20, TILE=32)
-    (beside,) = [finding for finding in session.findings if finding.kind == "undefined_lane"]
-    assert beside.use is not None and beside.use.line == line(softmax_kernel, "max")
     # A lane that gets there by itself does that at the store.
     (finding,) = run(sums_kernel, (1,), torch.ones(64), torch.zeros(64), 20, TILE=32, dry=dry)
     assert finding.use is not None and finding.use.line == line(sums_kernel, "use")
+
+
+def test_the_use_is_told_beside_numerics_for_which_equal_lines_are_not_computed_once() -> None:
+    with tritontrace.session(clients=[Sanitizer(), tritontrace.Numerics()]) as session:
+        softmax_kernel[(1,)](torch.ones(64), torch.zeros(64), 20, TILE=32)
+    (finding,) = [finding for finding in session.findings if finding.kind == "undefined_lane"]
+    assert finding.use is not None and finding.use.line == line(softmax_kernel, "max")
 
 
 @triton.jit
