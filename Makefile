@@ -62,7 +62,8 @@ test-fast: $(STAMP)  ## the test suite without its slow tests
 # Where the two engines meet the same expectations: tests that look at what kernels compute and at what clients find in them.
 ENGINE_TESTS := tests/language tests/known_faults tests/numbers tests/arguments tests/kernels tests/engines tests/test_cases.py \
   tests/test_shared_cases.py tests/test_clients_together.py tests/test_threads.py tests/unit/test_coverage_client.py \
-  tests/unit/test_numerics_client.py tests/unit/test_undefined_lanes.py
+  tests/unit/test_numerics_client.py tests/unit/test_undefined_lanes.py \
+  tests/unit/test_named_programs.py
 
 # These name both engines themselves.
 NAMING := $(addprefix tests/engines/,test_comparing.py test_comparison.py test_instruments.py)

@@ -465,3 +465,29 @@ def test_comparisons_of_numpys_operators_are_the_kernels() -> None:
     out = torch.zeros(4, dtype=torch.int32)
     _launch(kernel, out)
     assert out.tolist() == [1, 0, 1, 0]
+
+
+def test_a_class_with_methods_and_private_attributes() -> None:
+    @triton.jit
+    def kernel(out_ptr, n):
+        class Base:
+            def start(self):
+                return 1
+
+        class Sum(Base):
+            __step = 3
+
+            def start(self):
+                return super().start() + self.__more()
+
+            def __more(self):
+                total = 0
+                for i in range(2):
+                    total = total + self.__step if i >= 0 and n > 0 else 100
+                return total
+
+        tl.store(out_ptr, Sum().start() + n)
+
+    out = torch.zeros(1, dtype=torch.int32)
+    _launch(kernel, out, 5)
+    assert out.item() == 1 + 6 + 5

@@ -154,8 +154,8 @@ class _Site:
         self.firsts: dict[tuple[int, int, int], list[_First]] = {}
         self.lanes: dict[tuple[int, int, int], set[int]] = {}
         self.reached: dict[tuple[int, int, int], set[int] | None] = {}
-        self.uses: dict[str, None] = {}
-        self.use: events.Site | None = None
+        self.uses: dict[str, int] = {}  # where, and the line of that
+        self.first_uses: dict[tuple[int, int, int], events.Site] = {}
         self.kept = 0
         self.iterations: dict[tuple[int, ...], None] = {}
 
@@ -207,15 +207,14 @@ class _Site:
         ids = event.programs
         for row in np.flatnonzero(lanes.any(axis=1)):
             program = (int(ids[row, 0]), int(ids[row, 1]), int(ids[row, 2]))
+            self.first_uses.setdefault(program, event.use)
             if not same:
                 self.reached[program] = None
             else:
                 known = self.reached.setdefault(program, set())
                 if known is not None:
                     known.update(int(lane) for lane in np.flatnonzero(lanes[row]))
-        if self.use is None:
-            self.use = event.use
-        self.uses[str(event.use.location)] = None
+        self.uses[str(event.use.location)] = event.use.location.line if event.use.location is not None else 0
 
     def finding(self, launch: Launch, client: str, reaching: bool) -> Finding | None:
         shown: dict[tuple[int, int, int], set[int]] = {}
@@ -234,6 +233,7 @@ class _Site:
         first = min([f for f in known if f.lane in shown[chosen]] or known, key=lambda f: f.lane)
         shown_lanes = np.array(sorted(set().union(*shown.values())), np.int64)
         name = _NAMES.get(self.operation, self.operation)
+        use = self.first_uses.get(chosen)
         details: dict[str, Any] = {
             "operation": name,
             "operands": first.operands,
@@ -241,13 +241,13 @@ class _Site:
             "lane": first.lane,
             "program": str(chosen),
             "element_type": self.dtype or self.site.dtype,
-            "uses": "; ".join(self.uses),
+            "uses": "; ".join(sorted(self.uses, key=lambda text: self.uses[text])),
         }
         more = f" and {len(programs) - 1} more" if len(programs) > 1 else ""
         where = f" at {self.site.location}" if self.site.location is not None else ""
         by = f"in lane {first.lane} of program {chosen}{more}"
         if self.kind == "non_finite":
-            reaches = f", which reaches the store at {self.use.location}" if self.use is not None else ""
+            reaches = f", which reaches the store at {use.location}" if use is not None else ""
             message = f"{name}{where} makes {first.result} of ({first.operands}) {by}{reaches}"
         else:
             message = f"{self.dtype} overflow{where}: {name} of ({first.operands}) is {first.result} {by}"
@@ -255,13 +255,13 @@ class _Site:
             kind=self.kind,
             message=message,
             client=client,
-            tensor=self.use.parameter if self.use is not None else None,
+            tensor=use.parameter if use is not None else None,
             location=self.site.location,
             call_stack=self.site.call_stack,
             programs=programs,
             iterations=tuple(sorted(self.iterations)),
             launch=launch,
-            use=self.use.location if self.use is not None else None,
+            use=use.location if use is not None else None,
             lanes=shown_lanes,
             details=details,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,9 +27,10 @@ _ROLES = {
 
 
 class UndefinedLanes:
-    """Collects `events.UndefinedUse` of one launch; one finding for each load, with the first use and a list of all.
+    """Collects `events.UndefinedUse` of one launch; one finding for each load, with a list of all uses.
 
-    The use is where the lanes first meet others (a reduction, say), or where they arrive by themselves.
+    The finding's own use is the first one of the program that it names, the first in launch order that has any. A use is
+    where the lanes first meet others (a reduction, say), or where they arrive by themselves.
     """
 
     def __init__(self) -> None:
@@ -38,7 +40,7 @@ class UndefinedLanes:
         """Takes note of one use."""
         load = self._loads.get(event.site.id)
         if load is None:
-            load = self._loads[event.site.id] = _Load(event)
+            load = self._loads[event.site.id] = _Load(event.site)
         load.add(event)
 
     def findings(self, launch: Launch, client: str) -> list[Finding]:
@@ -46,35 +48,55 @@ class UndefinedLanes:
         return [load.finding(launch, client) for load in self._loads.values()]
 
 
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """Where lanes arrived, and in which programs and lanes that was."""
+
+    role: str
+    through: SourceLocation | None
+    use: events.Site
+    programs: npt.NDArray[np.int32]
+    lanes: npt.NDArray[np.int64]
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        return self.role, str(self.through), str(self.use.location)
+
+    def __str__(self) -> str:
+        mixed = f"meets other lanes at {self.through} and " if self.through is not None else ""
+        return f"{mixed}{_ROLES[self.role]} at {self.use.location}"
+
+
 class _Load:
-    def __init__(self, event: events.UndefinedUse) -> None:
-        self.site = event.site
-        self.use = event.use
-        self.role = event.role
-        self.through = event.through
-        self.uses: dict[str, None] = {}
-        self.programs: list[npt.NDArray[np.int32]] = []
-        self.lanes: list[npt.NDArray[np.int64]] = []
+    def __init__(self, site: events.Site) -> None:
+        self.site = site
+        self.uses: list[_Use] = []  # a program's own in the order in which it came to them
 
     def add(self, event: events.UndefinedUse) -> None:
-        self.uses[_arrival(event.through, event.role, event.use)] = None
-        self.programs.append(event.programs[event.rows])
-        self.lanes.append(event.lanes)
+        self.uses.append(_Use(event.role, event.through, event.use, event.programs[event.rows], event.lanes))
 
     def finding(self, launch: Launch, client: str) -> Finding:
-        rows = np.unique(np.concatenate(self.programs)[:, ::-1], axis=0)[:, ::-1]  # in launch order: x runs fastest
-        programs = np.ascontiguousarray(rows)
-        lanes = distinct(np.concatenate(self.lanes))
+        programs = _in_launch_order(self.uses)
+        first = next(use for use in self.uses if (use.programs == programs[0]).all(axis=1).any())
+        there = [use for use in self.uses if use.place == first.place]
+        others = {str(use): use for use in self.uses if use.place != first.place}
         tensor = self.site.parameter
-        details: dict[str, Any] = {"role": self.role, "uses": "; ".join(self.uses), "element_type": self.site.dtype}
-        more = f" and {len(programs) - 1} more" if len(programs) > 1 else ""
+        details: dict[str, Any] = {
+            "role": first.role,
+            "uses": "; ".join([str(first), *sorted(others, key=lambda text: _line(others[text]))]),
+            "element_type": self.site.dtype,
+        }
+        lanes = _lanes(there)
         which = f"lane {lanes[0]}" if len(lanes) == 1 else f"lanes {lanes[0]} to {lanes[-1]}" if len(lanes) else "lanes"
+        by = len(_in_launch_order(there))
+        more = f" and {by - 1} more" if by > 1 else ""
+        elsewhere = f" (and {len(programs) - by} more elsewhere)" if by < len(programs) else ""
         where = f" at {self.site.location}" if self.site.location is not None else ""
         return Finding(
             kind="undefined_lane",
             message=(
                 f"undefined lanes in {launch.kernel_name}{where}: the masked load of {tensor!r} has no other=, and what {which} "
-                f"hold {_arrival(self.through, self.role, self.use)}, by program {tuple(int(i) for i in programs[0])}{more}; "
+                f"hold {first}, by program {tuple(int(i) for i in programs[0])}{more}{elsewhere}; "
                 "give the load an other= or mask the use"
             ),
             client=client,
@@ -84,12 +106,21 @@ class _Load:
             call_stack=self.site.call_stack,
             programs=programs,
             launch=launch,
-            use=self.through or self.use.location,
-            lanes=lanes,
+            use=first.through or first.use.location,
+            lanes=_lanes(self.uses),
             details=details,
         )
 
 
-def _arrival(through: SourceLocation | None, role: str, use: events.Site) -> str:
-    mixed = f"meets other lanes at {through} and " if through is not None else ""
-    return f"{mixed}{_ROLES[role]} at {use.location}"
+def _in_launch_order(uses: list[_Use]) -> npt.NDArray[np.int32]:
+    """Their programs, x running fastest."""
+    rows = np.unique(np.concatenate([use.programs for use in uses])[:, ::-1], axis=0)[:, ::-1]
+    return np.ascontiguousarray(rows)
+
+
+def _lanes(uses: list[_Use]) -> npt.NDArray[np.int64]:
+    return distinct(np.concatenate([use.lanes for use in uses]))
+
+
+def _line(use: _Use) -> int:
+    return use.use.location.line if use.use.location is not None else 0

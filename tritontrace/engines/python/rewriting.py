@@ -59,6 +59,7 @@ class _Rewriter(Targets):
         self.modules = modules
         self.ignored: set[tuple[int, int]] = set()
         self.nested = 0
+        self.class_name = ""  # of the innermost class that is written in the kernel
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
@@ -155,12 +156,25 @@ class _Rewriter(Targets):
         node.keywords = [self.visit(keyword) for keyword in node.keywords]
         if isinstance(function, ast.Attribute):
             owner = self.owner(function.value)
-            node.func = self.call(function, "member", owner, at(ast.Constant(function.attr), function))
+            node.func = self.call(function, "member", owner, self.attribute(function))
         elif not isinstance(function, ast.Name):
             node.func = self.call(function, "bind", self.visit(function))
         elif function.id not in ("super", "locals", "vars", "dir", "eval"):
             node.func = self.call(function, "bind", function)
         return node
+
+    def attribute(self, node: ast.Attribute) -> ast.expr:
+        """The name of the attribute as text, in a class as the compiler of Python makes it of a private one."""
+        name, owner = node.attr, self.class_name.lstrip("_")
+        private = bool(owner) and name.startswith("__") and not name.endswith("__")
+        return at(ast.Constant(f"_{owner}{name}" if private else name), node)  # type: ignore[no-any-return]  # made here
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        around, self.class_name = self.class_name, node.name
+        try:
+            return self.generic_visit(node)
+        finally:
+            self.class_name = around
 
     def visit_Name(self, node: ast.Name) -> Any:
         if isinstance(node.ctx, ast.Load) and node.id in self.outer:
@@ -203,7 +217,7 @@ class _Rewriter(Targets):
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         node.value = self.owner(node.value)
         if isinstance(node.ctx, ast.Load):
-            return self.call(node, "get", node.value, at(ast.Constant(node.attr), node))
+            return self.call(node, "get", node.value, self.attribute(node))
         return node
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:

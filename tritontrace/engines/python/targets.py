@@ -14,7 +14,9 @@ import triton
 
 __all__ = ["HELPER", "OPERATORS", "TRITON", "Targets", "at", "is_constexpr"]
 
-HELPER = "__tt"
+HELPER = "_tritontrace"
+"""The helper object's name, and what every name that the rewriting adds begins with: one underscore, because two would be mangled
+in a class."""
 TRITON = os.path.dirname(triton.__file__) + os.sep
 """Where Triton's own functions for kernels are."""
 
